@@ -61,7 +61,7 @@ class RequireKey:
         self._keys = [(_digest(key.encode()), known) for key, known in entries]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI."""
+        """The ASGI call."""
         if scope["type"] == "lifespan" or scope["path"] in OPEN_PATHS or has(scope, "opens"):
             await self._app(scope, receive, send)
             return
@@ -91,7 +91,7 @@ class RequireKey:
 
 
 def _offered(headers: Headers) -> list[bytes]:
-    """What the request offers as a key; nothing, if it is malformed."""
+    """The texts that the request offers as a key; none if the header is malformed."""
     offered = [headers.get("x-api-key", "").encode("latin-1")]
     scheme, _, rest = headers.get("authorization", "").partition(" ")
     credentials = rest.strip().encode("latin-1")
@@ -132,7 +132,7 @@ class BoundBody:
         self._max = max_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI."""
+        """The ASGI call."""
         if scope["type"] != "http" or has(scope, "streams"):
             await self._app(scope, receive, send)
             return

@@ -1,4 +1,4 @@
-"""A server: its parts, opened in order, recovered from what a former one left, kept going, and closed in reverse."""
+"""Builds a server: opens its parts in order, recovers its predecessor's work, runs the loops, closes in reverse."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -25,12 +25,12 @@ from sandbox_server.state.nodes import NodeRecord
 
 _WEIGH_S = 1.0
 _TIDY_S = 60.0
-"""Between looks for stored files of snapshots that another node deleted, and of boxes that have ended."""
+"""Interval of removing stored files of snapshots that another node deleted, and of boxes that have ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server that works, but for HTTP."""
+    """A working server, without HTTP."""
 
     foundation: Foundation
     gradings: Gradings
@@ -68,7 +68,7 @@ async def _heartbeat(settings: Settings, base: Foundation, gradings: Gradings, s
 
 @asynccontextmanager
 async def _kept_going(settings: Settings, server: Server) -> AsyncIterator[None]:
-    """All that is done again and again without a request."""
+    """Run the background loops during the block."""
     base, sandboxes = server.foundation, server.sandboxes
     beat_s, disk_s, watch_s = settings.node_beat_s, settings.disk_period_s, settings.disk_watch_s
     engine_disk = await engine_disk_of(settings, base.runtime, base.data.store, base.data.instances, base.faults)
@@ -105,7 +105,7 @@ async def _kept_going(settings: Settings, server: Server) -> AsyncIterator[None]
 
 @asynccontextmanager
 async def open_server(settings: Settings) -> AsyncIterator[Server]:
-    """A server that has recovered what a former one left, without HTTP.
+    """Open a server without HTTP; on entry it has recovered the work of its predecessor.
 
     Raises:
         AlreadyServed, NodeNameTaken: another server has the data directory, or the name.
@@ -133,7 +133,7 @@ async def open_server(settings: Settings) -> AsyncIterator[Server]:
 
 @asynccontextmanager
 async def build(settings: Settings) -> AsyncIterator[Parts]:
-    """What protocols and health checks speak to, of a server that works. Raises as `open_server`."""
+    """Open a server and give its parts to protocols and health checks. Raises as `open_server`."""
     async with open_server(settings) as server:
         base, gradings, sandboxes = server.foundation, server.gradings, server.sandboxes
         work, database, nodes = sandboxes.work, base.database, base.state.nodes

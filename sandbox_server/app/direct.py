@@ -49,7 +49,7 @@ class Direct:
         self._admit = admit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI."""
+        """The ASGI call."""
         endpoint = self._routes.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
         if endpoint is None:
             await self._app(scope, receive, send)

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import fields
 from functools import partial
 from typing import cast
 
@@ -25,7 +26,7 @@ from sandbox_server.app.parts import Build, Parts
 from sandbox_server.app.paths import Paths
 from sandbox_server.app.rates import Rates
 from sandbox_server.app.session_token import session_of_token
-from sandbox_server.app.traced import Heard
+from sandbox_server.app.traced import TraceHeader
 from sandbox_server.boxes.tunnels import Tunnels
 from sandbox_server.grading.localization import composition
 from sandbox_server.protocols._agents import AgentBounds
@@ -48,31 +49,8 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         tracing = traces.sending(os.environ, node=settings.node_id, version=__version__)
         async with watched_loop(), tracing, build(settings) as parts:
-            app.state.sessions = parts.sessions
-            app.state.boxes = parts.boxes
-            app.state.box_seen = parts.box_seen
-            app.state.box_creation = parts.box_creation
-            app.state.copies = parts.copies
-            app.state.snapshots = parts.snapshots
-            app.state.snapshotting = parts.snapshotting
-            app.state.box_forks = parts.box_forks
-            app.state.templates = parts.templates
-            app.state.processes = parts.processes
-            app.state.commands = parts.commands
-            app.state.blobs = parts.blobs
-            app.state.session_boxes = parts.session_boxes
-            app.state.receipts = parts.receipts
-            app.state.instances = parts.instances
-            app.state.grading = parts.grading
-            app.state.rollouts = parts.rollouts
-            app.state.session_tokens = parts.session_tokens
-            app.state.runs = parts.runs
-            app.state.forking = parts.forking
-            app.state.rollback = parts.rollback
-            app.state.insight = parts.insight
-            app.state.nodes = parts.nodes
-            app.state.probes = parts.probes
-            app.state.loops = parts.loops
+            for part in fields(parts):  # routes find the parts in `app.state`, by their names in `Parts`
+                setattr(app.state, part.name, getattr(parts, part.name))
             leaving = asyncio.create_task(_leave(app, parts))
             log.info("ready", node=settings.node_id)
             yield
@@ -108,7 +86,12 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
     )
     failures.install(app)
     _warm(app)
-    # the middleware added last runs first
+    _add_middleware(app, settings, routers)
+    return app
+
+
+def _add_middleware(app: FastAPI, settings: Settings, routers: Sequence[APIRouter]) -> None:
+    """Wrap the routes; the middleware added last sees a request first."""
     admit = rights.admit if settings.api_keys else None
     app.add_middleware(Direct, routes=bare_routes(routers), refuse=failures.service_error, admit=admit)
     by_hosts = [cast(ByHost, given) for given in _given("BY_HOST")]
@@ -127,20 +110,24 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
         app.add_middleware(InUse)
     app.add_middleware(failures.Unforeseen)
     app.add_middleware(BoundBody, max_bytes=int(settings.max_body_mb * 2**20), timeout_s=settings.body_timeout_s)
-    if keys:
+    if settings.api_keys:
         app.add_middleware(
             Rates, requests_per_min=settings.run_requests_per_min, sent_mb_per_min=settings.run_sent_mb_per_min
         )
-        app.add_middleware(RequireKey, keys=keys, view_keys=view_keys, of_token=partial(session_of_token, app.state))
+        app.add_middleware(
+            RequireKey,
+            keys=_texts(settings.api_keys),
+            view_keys=_texts(settings.view_keys),
+            of_token=partial(session_of_token, app.state),
+        )
     if settings.box_origins:
         app.add_middleware(Origins, origins=settings.box_origins)
     if traces.wanted(os.environ):
-        app.add_middleware(Heard)
+        app.add_middleware(TraceHeader)
     traits = [*TRAITS, *(trait for given in _given("TRAITS") for trait in cast(Sequence[Trait], given))]
     app.add_middleware(Paths, prefix=settings.e2b_prefix, traits=traits)
     for by_host in by_hosts:
         app.add_middleware(by_host.mark, domain=settings.box_domain)
-    return app
 
 
 async def _describe(request: Request) -> Response:

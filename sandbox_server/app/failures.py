@@ -38,7 +38,7 @@ class Unforeseen:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI."""
+        """The ASGI call."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -55,7 +55,7 @@ class Forward:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI."""
+        """The ASGI call."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             if scope["type"] == "lifespan":
@@ -196,7 +196,7 @@ class _Request:
         self._key = secrets.token_hex(16)
 
     async def receive(self) -> Message:
-        """As ASGI; if `keeps`, stores the messages of the body."""
+        """The ASGI call; if `keeps`, stores the messages of the body."""
         message = await self._receive()
         if not self.keeps:
             return message

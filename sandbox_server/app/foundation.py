@@ -1,4 +1,4 @@
-"""What all other parts stand on: the engine, Redis, SQL, and the images that are prepared."""
+"""Opens the parts that all others use: the engine, Redis, SQL, and the preparation of images."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -26,7 +26,7 @@ _WATCH_AGAIN_S = 2.0  # pause after the engine closed its event stream or did no
 
 @dataclass(frozen=True, slots=True)
 class Foundation:
-    """Open until the server ends."""
+    """The parts that all others use, open until the server ends."""
 
     runtime: Runtime
     database: Database
@@ -34,7 +34,7 @@ class Foundation:
     data: SessionData
     workspaces: Workspaces
     faults: Faults
-    """Why nothing new may begin now."""
+    """Reasons why nothing new may begin now."""
     loops: Loops
 
 

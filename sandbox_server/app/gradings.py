@@ -1,4 +1,4 @@
-"""What grades: the queue of this node's gradings, stored rewards, batches, and the share in other nodes' gradings."""
+"""Opens the grading parts: the queue of this node's gradings, stored rewards, batches, and the grading balancer."""
 
 import random
 from collections.abc import AsyncIterator
@@ -22,7 +22,7 @@ from sandbox_server.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Gradings:
-    """Nothing is graded before `balancer.open`."""
+    """The grading parts. Nothing is graded before `balancer.open`."""
 
     spending: Spending
     queue: GradingQueue
@@ -34,7 +34,7 @@ class Gradings:
 
 @asynccontextmanager
 async def open_gradings(settings: Settings, base: Foundation) -> AsyncIterator[Gradings]:
-    """Raises ValueError: SANDBOX_REWARD or SANDBOX_LOCALIZATION_REWARDS names a reward that does not exist."""
+    """Open the grading parts. Raises ValueError: a setting names a reward that does not exist."""
     state, data = base.state, base.data
     async with AsyncExitStack() as stack:
         grading = grading_of(settings, base.runtime, base.database, base.workspaces, base.faults, claims=data.store)

@@ -9,7 +9,7 @@ from typing import Any, cast
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 _JOINED = 1 << 16
-"""Bytes of a body that is copied behind its head; a copy of more costs more than a write."""
+"""Longest body that is copied to follow its head; copying more costs more than a second write."""
 
 
 class OneWriteProtocol(HttpToolsProtocol):
@@ -29,7 +29,7 @@ class _Transport:
         self._head = b""
 
     def write(self, data: bytes) -> None:
-        """Write `data`; the head of a response at the latest when the loop has run what is ready now."""
+        """Write `data`; a head alone is written once the loop has run the callbacks that are ready now."""
         if self._head:
             if len(data) <= _JOINED:
                 data, self._head = self._head + data, b""

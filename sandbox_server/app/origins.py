@@ -1,4 +1,4 @@
-"""Answers for web pages of elsewhere (CORS): a browser lets a page of another origin read only what says so."""
+"""CORS: allows web pages of some other origins to use the server from a browser."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ _METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 
 
 class Origins:
-    """Lets pages of `origins` (`*`: of any) send requests with an API key or a token, and read the answers.
+    """Allows pages of `origins` (`*`: of any) to send requests with an API key or a token, and to read the answers.
 
     A request to a port of a box is left to the program there.
     """
@@ -21,5 +21,5 @@ class Origins:
         self._open = CORSMiddleware(app, allow_origins=list(origins), allow_methods=_METHODS, allow_headers=["*"])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI."""
+        """The ASGI call."""
         await (self._app if TARGET in scope else self._open)(scope, receive, send)

@@ -53,7 +53,7 @@ class Parts:
     snapshots: BoxSnapshots | None = None
     """Snapshots of boxes."""
     snapshotting: Snapshotting | None = None
-    """What takes them."""
+    """Takes snapshots of boxes."""
     box_forks: BoxForks | None = None
     """Copies of boxes."""
     templates: TemplateBuilds | None = None
@@ -62,7 +62,7 @@ class Parts:
     """Grading of batches without a session."""
     rollouts: Rollouts | None = None
     session_tokens: SessionTokens | None = None
-    """What agents may hold in place of an API key."""
+    """Tokens of sessions, for agents without an API key."""
     processes: Processes | None = None
     """The commands of this node's boxes."""
     commands: Commands | None = None

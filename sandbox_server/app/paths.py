@@ -20,7 +20,7 @@ class Paths:
         self._traits = traits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI."""
+        """The ASGI call."""
         if scope["type"] == "lifespan" or TRAIT in scope:
             await self._app(scope, receive, send)
             return

@@ -19,7 +19,7 @@ _MINUTE_S = 60.0
 
 @dataclass(slots=True)
 class Allowance:
-    """What one key may still use: a minute's worth at most, refilled evenly. Below 0: used ahead of time."""
+    """The remaining allowance of one key: at most a minute's worth, refilled evenly; below 0 after a large body."""
 
     per_min: float
     left: float
@@ -35,7 +35,7 @@ class Allowance:
 class Rates:
     """Answers 429 to a named key that sent too many requests, or too many bytes, within the last minute.
 
-    A body is never cut off for this: it counts as it comes, and what it used too much of delays the key's next request.
+    A body is never cut off for this: it counts as it arrives, and an excess delays the key's next request.
     Keys without a name are the operator's and have no bound.
     """
 
@@ -49,7 +49,7 @@ class Rates:
         self._used: dict[tuple[str, str], Allowance] = {}  # as many as there are named keys, at most
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI."""
+        """The ASGI call."""
         owner = scope.get(KEY_OWNER)
         if scope["type"] != "http" or not owner or not any(self._bounds.values()):
             await self._app(scope, receive, send)

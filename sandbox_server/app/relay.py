@@ -27,7 +27,7 @@ _OF_ONE_HOP = frozenset(
 
 
 def of_one_hop(name: bytes) -> bool:
-    """Whether a header (in lower case) is hop-by-hop."""
+    """Whether a header (in lower case) is for one hop only."""
     return name in _OF_ONE_HOP
 
 

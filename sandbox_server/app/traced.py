@@ -1,4 +1,4 @@
-"""Notes the trace of a client that a request belongs to. Only in servers that send traces."""
+"""Middleware that reads the client's trace from a request; only in servers that send traces."""
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -8,14 +8,14 @@ _LONGEST = 200
 """Bytes of a `traceparent`; today's have 55. It is stored with the session."""
 
 
-class Heard:
-    """Gives the header `traceparent` to `traces`. A malformed one is ignored by whoever sends the spans."""
+class TraceHeader:
+    """Passes the header `traceparent` to `traces`, which ignores a malformed one."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI. A request runs in a task of its own, so what is noted concerns no other one."""
+        """The ASGI call. Each request has its own task, so its trace does not affect others."""
         if scope["type"] == "http":
             found = next((value for name, value in scope["headers"] if name == b"traceparent"), b"")
             if found and found.isascii() and len(found) <= _LONGEST:

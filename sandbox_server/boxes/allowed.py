@@ -21,7 +21,7 @@ class AllowedImages:
         self.images = images
 
     async def permit(self, image: str) -> None:
-        """Return if boxes may run the image. Raises UnknownImage, EngineUnavailable, CatalogueUnavailable."""
+        """Check that boxes may run the image. Raises UnknownImage, EngineUnavailable, CatalogueUnavailable."""
         if self._policy.is_named(image):
             return
         if self._policy.images:
@@ -33,6 +33,6 @@ class AllowedImages:
             )
 
     async def base(self, image: str) -> ImageInfo:
-        """What a box of this image would start from, for a build on it. Raises as `permit` and `BoxImages.of`."""
+        """The image that a box of `image` starts from, as the base of a build. Raises as `permit`, `BoxImages.of`."""
         await self.permit(image)
         return await self.images.of(image, {})

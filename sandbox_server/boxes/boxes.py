@@ -229,7 +229,7 @@ class Boxes:
             raise SandboxPaused(f"box {view.sid} is paused; connect to it, which resumes it")
 
     async def looked_at(self, sid: str) -> BoxView:
-        """The live box, running or paused, on this node; to look at it is no use of it.
+        """The live box, running or paused, on this node. This does not count as use of the box.
 
         Raises:
             OwnedElsewhere, UnknownSession, NodeUnreachable, StateUnavailable.

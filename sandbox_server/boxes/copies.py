@@ -39,7 +39,7 @@ class OpenedCopy:
     life_s: float
     """Seconds by which its client may extend it at a time."""
     notice: str
-    """What differs from the session; "" if nothing does."""
+    """How the copy differs from the session; "" if it does not."""
     at: int
     """Number of the session's action after which it was taken."""
 

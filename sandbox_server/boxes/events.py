@@ -1,4 +1,4 @@
-"""What happened in this node's boxes: commands, pauses. For their clients; in memory, bounded, gone with the box."""
+"""Events in this node's boxes, such as commands and pauses, for their clients; in memory until the box ends."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ _MOST_TEXT = 500
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened."""
+    """An event in a box."""
 
     at: float
     """Unix seconds."""
@@ -33,7 +33,7 @@ class BoxEvents:
         self._of: dict[str, deque[Event]] = {}
 
     def add(self, sid: str, logger: str, message: str, *, level: str = INFO, **fields: object) -> None:
-        """Note that this has just happened."""
+        """Record an event that has just happened."""
         texts = {name: str(value)[:_MOST_TEXT] for name, value in fields.items()}
         events = self._of.get(sid)
         if events is None:

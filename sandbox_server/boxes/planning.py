@@ -123,7 +123,7 @@ class BoxPlans:
         await self._allowed.permit(image)
 
     def plan(self, asked: BoxRequest, template: TemplateBuild | None, source: Source | None = None) -> BoxPlan:
-        """What the box will be, without a sid. Raises UnknownImage, MalformedRequest: it cannot be granted."""
+        """Plan a box; its sid is not known yet. Raises UnknownImage, MalformedRequest: it cannot be granted."""
         policy = self._policy
         _bound(asked)
         if source is not None:
@@ -196,7 +196,7 @@ def _bound(asked: BoxRequest) -> None:
 
 
 def _result(box: BoxRecord) -> Result:
-    """What a build would have found out that made an image of the box."""
+    """The result of an imaginary build whose image is the box's."""
     return Result(
         image=box.base, env=dict(box.env), user=box.user, workdir=box.workdir, start=box.start, ready=box.ready
     )

@@ -102,7 +102,7 @@ class BoxPolicy:
     def size_like(
         self, box: BoxRecord, metadata: Mapping[str, str], cpus: float | None = None, memory_mb: int | None = None
     ) -> Limits:
-        """As `size`, for a box with the files of another one, whose limits it has by default."""
+        """Like `size`, for a copy of another box: the defaults are that box's limits."""
         limits = replace(self.limits, cpus=box.cpus, memory_mb=box.memory_mb, disk_mb=box.disk_mb)
         return self._sized(limits, metadata, cpus, memory_mb)
 

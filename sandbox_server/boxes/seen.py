@@ -1,4 +1,4 @@
-"""What a box's clients may see of it from outside: figures and events, of the boxes of this node."""
+"""Figures and events of this node's boxes, for the boxes' clients."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -162,7 +162,7 @@ class BoxSnapshots:
         raise OwnedElsewhere(snapshot.node)
 
     async def tidy(self) -> None:
-        """Remove the files of this node's snapshots that are not in SQL: of a killed server, or deleted by another
+        """Remove files of this node's snapshots that are not in SQL, left by a killed server or deleted by another
         node.
         """
         taking = set(self._taking)  # in this order, so that a snapshot stored meanwhile is not in `here`
@@ -173,7 +173,7 @@ class BoxSnapshots:
             self._states.drop(name)
 
     async def recover(self) -> None:
-        """As `tidy`, also in the object store; called before the server takes requests."""
+        """Like `tidy`, but also in the object store; called before the server takes requests."""
         await self.tidy()
         if self._lasting is not None:
             try:
