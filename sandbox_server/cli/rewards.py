@@ -16,27 +16,28 @@ Made by `sandbox-server rewards --markdown` from sandbox_server/grading/localiza
 test fails when it is stale. How to compose, choose and request them: [api.md](api.md#code-search).
 
 Each is a pure function of the parsed answer, the truth and the rollout's turns. A turn is one message of the policy,
-including the answer; a call is one tool call. The total of a composition is the sum of weight times value. A value is
-never a fault of the service: a reward that fails, or leaves its range, gives verdict `infra`, masked.
+including the answer; a call is one tool call. The total of a composition is the sum of weight times value. If a reward
+fails or leaves its range, the verdict is `infra`, masked.
 """
 _OTHERWISE_HEAD = """
-## Where the same YAML scores otherwise than agentic-code-search
+## Differences from agentic-code-search
 
-Its states differ among themselves: v1 is the documented one, v2 its `main`, v3 `major-update`, v4 codescout.
+The same YAML can give other scores there, and its versions differ too: v1 is the documented one, v2 its branch `main`,
+v3 `major-update`, v4 codescout.
 
-| text | here | there | the same score as there |
+| YAML | here | there | how to get its score here |
 |---|---|---|---|
 """
 _OTHERWISE = (
     ("`fn: tool_use_reward`", "v1, at most 50", "v1, v2: no bound", "`cap: 1000`"),
-    ("the same", "v1", "v3: at most 5 calls a turn, as a part of 5", "`variant: v3`"),
+    ("the same", "v1", "v3: calls per turn, at most 5, divided by 5", "`variant: v3`"),
     ("`fn: cosine_reward`", "v1", "v3: other curves, threshold 1.5", "`variant: v3`"),
     ("`fn: multiturn_reward`", "1 to 5 turns", "v1, v2: above 1", "`{minimal_turns: 2, maximal_turns: null}`"),
     ("`fn: format_reward`", "all of the answer was parsed", "v3: a fence, and one more", "none"),
     (
         "`fn: multilevel_localization_f1_reward`",
         "a level without truth is left out",
-        "v1: it is worth its weight if nothing was named there",
+        "v1: such a level earns its weight if nothing was named there",
         "the three `*_localization_f1_reward` with `empty: 1.0`",
     ),
     ("the same, `fn: file_localization_f1_reward`", "nothing to find or named: 1", "v2, v4: 0", "`empty: 0.0`"),
@@ -44,7 +45,7 @@ _OTHERWISE = (
     ("the same", "`__init__` is a method", "v1 to v3, text: cut from answers", "none"),
     ("the same", "files that the patch creates are neutral", "v1, v2: to be found", "none"),
     ("the same", "all changed files", "truth by `file_changes`: Python alone", "`instances import --only .py`"),
-    ("any, without an answer", "what its rewards give for that", "v1, v2: -10 in all", "none"),
+    ("any, without an answer", "each reward's value for no answer", "v1, v2: -10 in total", "none"),
     ("any", "one total", "v1: times 0.9 for each turn after it", "`discount: 0.9`"),
 )
 _COMPOSITIONS = """
@@ -91,7 +92,7 @@ def _section(name: str, reward: LocalizationReward) -> str:
     rows = [_row(argument, field) for argument, field in reward.args.model_fields.items()]
     table = "\n".join(["\n| argument | default | what |", "|---|---|---|", *rows]) + "\n" if rows else ""
     by_default = _range(reward.bounds(reward.args()))
-    facts = f"- Value: {reward.formula}\n- Range, by default: {by_default}\n- Edges: {reward.edges}\n"
+    facts = f"- Value: {reward.formula}\n- Range with the defaults: {by_default}\n- Special cases: {reward.edges}\n"
     return f"\n## {name}\n\n{about}\n\n{facts}{table}"
 
 

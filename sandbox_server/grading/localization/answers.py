@@ -17,18 +17,18 @@ _SPAN = re.compile(
     r"""[(\[]\s*("[^"\n]*"|'[^'\n]*')\s*,\s*[(\[]\s*(-?\d{1,9})\s*,\s*(-?\d{1,9})\s*[)\]]\s*,?\s*[)\]]"""
 )
 _TEXT = frozenset({"", "text", "txt", "plain", "plaintext", "markdown", "md", "yaml", "python", "py"})
-"""Languages that people use for a list of locations."""
+"""Languages of fenced blocks that may hold a list of locations."""
 _CODE = frozenset({"python", "py"})
-"""Those of them that more likely hold code."""
+"""Languages of `_TEXT` whose blocks usually hold code."""
 _DATA = _TEXT | {"json"}
 
 
 def parse_answer(text: str, *, written: str = AUTO, roots: Iterable[str] = (), acts: bool = False) -> Answer | None:
     """The answer in `text`, or None.
 
-    `written` is one of FORMATS; `auto` takes whatever is there: a finishing call, else the last complete pair of tags,
-    else a block of nothing but locations. A named format is looked for alone, and read more leniently. In a message
-    that `acts` (calls other tools) blocks are no answer: it quotes, or they are what it runs.
+    `written` is one of FORMATS. `auto` takes the first that is there: a finishing call, the last complete pair of tags,
+    a block of nothing but locations. A named format is the only one searched for, and is read more leniently. In a
+    message that `acts` (calls other tools) a block is no answer, but a quotation or the text of a call.
 
     Raises:
         ValueError: there is no such format.
@@ -44,9 +44,9 @@ def parse_answer(text: str, *, written: str = AUTO, roots: Iterable[str] = (), a
 
 
 def structured_answer(value: object, *, roots: Iterable[str] = ()) -> Answer:
-    """The answer in the arguments of a finishing call: `{locations: [{file, class_name, function_name}]}` or like it.
+    """The answer in the arguments of a finishing call, usually `{locations: [{file, class_name, function_name}]}`.
 
-    A list of paths, a single path, and JSON text of any of these are taken too.
+    Also accepts a list of paths, a single path, and JSON text of any of these.
     """
     return _of_data(value, Roots(roots))
 
@@ -54,7 +54,7 @@ def structured_answer(value: object, *, roots: Iterable[str] = ()) -> Answer:
 def after_thinking(text: str) -> str:
     """The message without its thoughts."""
     text = text.rpartition("</think>")[2]
-    return text.partition("<think>")[0]  # a thought that was cut off answers nothing
+    return text.partition("<think>")[0]  # drop a thought that was cut off
 
 
 def _structured(text: str, roots: Roots) -> Answer | None:
@@ -127,9 +127,9 @@ def _fenced(text: str, roots: Roots) -> Answer | None:
 
 
 def _located(text: str, roots: Roots) -> Answer | None:
-    """The last block of nothing but locations, else the last plain one that has some; without blocks the whole text.
+    """The last block of nothing but locations, else the last block of text that has some; the whole text if no blocks.
 
-    Prose, commands, code and what a search printed are no answer.
+    Prose, commands, code and the output of a search are no answer.
     """
     found = blocks(text)
     if not found:
@@ -139,13 +139,13 @@ def _located(text: str, roots: Roots) -> Answer | None:
             return answer
     mixed = [(block, answer) for block in reversed(found) if (answer := _partly(block, roots))]
     plain = (answer for block, answer in mixed if block.language not in _CODE)
-    # no statement of Python is a path, but `os.path` is one
+    # `os.path` in Python code looks like a location, so in such blocks each must be a path
     tagged = (answer for block, answer in mixed if block.language in _CODE and all(map(_is_path, answer.files)))
     return next(plain, None) or next(tagged, None)
 
 
 def _sound(block: Block, roots: Roots, *, well_formed: bool) -> Answer | None:
-    """The answer in a block that holds nothing else."""
+    """The answer in a block of nothing but locations; None if the block has other lines."""
     if (data := structured.of_text(block.body)) is not None and block.language in _DATA:
         read = _of_data(data, roots)
         return read if read.files else None
@@ -156,7 +156,7 @@ def _sound(block: Block, roots: Roots, *, well_formed: bool) -> Answer | None:
 
 
 def _partly(block: Block, roots: Roots) -> Answer | None:
-    """The answer in a block of text; its other lines are left out and reported as problems."""
+    """The answer in a block of text whose other lines are ignored and reported as problems; None if it has none."""
     if block.language not in _TEXT:
         return None
     locations = Locations(roots)

@@ -55,7 +55,7 @@ class Composition:
 
     @property
     def items(self) -> tuple[RewardItem, ...]:
-        """As an instance keeps them; `discount` is not in them."""
+        """The rewards as stored with an instance; without the discount."""
         return tuple(
             RewardItem(fn=part.fn, weight=part.weight, args=part.args.model_dump(mode="json", exclude_unset=True))
             for part in self._parts
@@ -68,7 +68,7 @@ class Composition:
         return math.fsum(low for low, _ in ends), math.fsum(high for _, high in ends)
 
     def lacks(self, context: RewardContext) -> str:
-        """What is missing to score `context`, in one sentence; "" if nothing is."""
+        """One sentence on what `context` lacks to be scored; "" if it lacks nothing."""
         for part in self._parts:
             if part.reward.needs_events and context.events is None:
                 return f"{part.fn} cannot be told from an answer alone: {_EVENTS}."
@@ -96,24 +96,24 @@ class Composition:
 def compose(
     items: Sequence[RewardItem], *, name: str, discount: float | None = None, description: str = ""
 ) -> Composition:
-    """The checked composition.
+    """Check the items and compose them.
 
     Raises:
-        ValueError: an unknown reward or argument, a value out of its range; says which and what there is.
+        ValueError: a reward or argument is unknown, or a value out of its range; the message lists what is allowed.
 
     """
     if not 1 <= len(items) <= MAX_ITEMS:
-        raise ValueError(f"{name}: {len(items)} rewards; 1 to {MAX_ITEMS} make a composition")
+        raise ValueError(f"{name}: {len(items)} rewards; a composition has 1 to {MAX_ITEMS}")
     if discount is not None and not 0 < discount <= 1:
         raise ValueError(f"{name}: discount {discount} is not above 0 and at most 1")
     return Composition(name, [_part(item, name) for item in items], discount=discount, description=description)
 
 
 def parse(text: str, *, name: str) -> Composition:
-    """The composition that a YAML text spells, alone or within an experiment.
+    """Parse a composition from YAML, alone or within an experiment's configuration.
 
     Raises:
-        ValueError: it is none; says what is wrong.
+        ValueError: the text is no composition; the message says why.
 
     """
     try:

@@ -31,7 +31,7 @@ _METHOD = re.compile(r"((?=[A-Z]\w*[a-z])\w++(?:\.[A-Za-z_]\w*+)*\.(\w+))(?:\([^
 _ENDINGS = {"am", "c", "cc", "cfg", "cpp", "cs", "css", "csv", "go", "h", "html", "in", "ini", "java", "js", "json"}
 _ENDINGS |= {"jsx", "kt", "lock", "md", "py", "pyi", "pyx", "rb", "rs", "rst", "sh", "swift", "toml", "ts", "tsx"}
 _ENDINGS |= {"txt", "xml", "yaml", "yml"}
-"""Of files such as `Pipfile.lock`; no method has such a name."""
+"""Endings of file names such as `Pipfile.lock`, which otherwise look like `Class.method`."""
 _FENCES = ("```", "~~~")
 
 
@@ -70,12 +70,11 @@ def blocks(text: str) -> list[Block]:
 
 
 def read_lines(text: str, into: Locations) -> bool:
-    """Read the lines of a block; whether one of them names a file and nothing that could not be read.
+    """Add the locations in the lines of a block; return whether any line names a file and was read entirely.
 
-    A file line alone counts as the file, a class line alone as the class; a function belongs to the class line above
-    it, until a blank line or another file. A heading (`## src/a.py`) names the file of the lines below it, where
-    `Foo.bar` is a method and no file.
-    Comments and titles are skipped; any other line that is no location is a problem.
+    A line with a file alone counts as the file, one with a class alone as the class. A function belongs to the class
+    line above it, until a blank line or another file. A heading (`## src/a.py`) names the file of the lines below it,
+    where `Foo.bar` is a method. Comments and titles are skipped; any other line is a problem.
     """
     path = in_class = titled = ""
     clean = False
@@ -99,12 +98,12 @@ def read_lines(text: str, into: Locations) -> bool:
 
 
 def _headed(text: str, into: Locations) -> str:
-    """Add the file that a heading names; "" for a title. Code and prose have such lines too: no line is read by it."""
+    """Add the file that a heading names and return its path; "" for a title. Such a line never counts as read."""
     return _file_line(text, into)[0] if text else ""
 
 
 def _method(line: str) -> str:
-    """The `Foo.bar` that a line below a heading consists of, but for a remark; else ""."""
+    """The `Foo.bar` of a line below a heading, which may have a remark after it; "" for any other line."""
     found = _METHOD.fullmatch(_BULLET.sub("", line, count=1).replace("`", "").replace("**", "").strip())
     if found is None or found[2] in _ENDINGS or (found[3] and not _REMARK.match(found[3].strip())):
         return ""
@@ -148,12 +147,12 @@ def _values(text: str) -> Iterator[str]:
 
 
 def _file_line(line: str, into: Locations) -> tuple[str, bool]:
-    """Add what a line without a label names: `a.py`, `a.py:Foo.bar`, `a.py:10-19`, `a.py#L10`, `a.py (a remark)`.
+    """Add the location in a line without a label: `a.py`, `a.py:Foo.bar`, `a.py:10-19`, `a.py#L10`, `a.py (a remark)`.
 
-    Its path, "" for prose; and whether all of it was read.
+    Returns its path ("" for prose), and whether the whole line was read.
     """
     plain = _BULLET.sub("", line, count=1).strip("`' \t,*")
-    if plain.startswith('"'):  # as git and JSON write a path with odd characters
+    if plain.startswith('"'):  # git and JSON quote a path with unusual characters
         path = into.file(plain)
         return path, bool(path)
     plain = references.unlinked(plain)
@@ -163,7 +162,7 @@ def _file_line(line: str, into: Locations) -> tuple[str, bool]:
         return "", False
     lines, rest = references.lines_behind(plain[place.end() :].lstrip("`'\"*"))
     if not (rest[:1] in ("", ":", "#") or (rest[0] in " \t" and _REMARK.match(rest.strip()))) or (
-        lines and rest[:1] in (":", "#")  # as shells begin their errors
+        lines and rest[:1] in (":", "#")  # an error message of a shell
     ):
         into.problem(f"no location: {line[:80]}")
         return "", False
@@ -182,10 +181,10 @@ def _file_line(line: str, into: Locations) -> tuple[str, bool]:
         into.entity(path, named)
     elif named:
         into.problem(f"not read: {line[:80]}")
-        return path, not named[0].isdigit()  # `a.py:10: text` is output of a search
+        return path, not named[0].isdigit()  # `a.py:10: text` is the output of a search
     return path, True
 
 
 def _remarked(spelled: str, remark: str) -> bool:
-    """Whether `remark` is one on the lines before it: not in `a.py:10: text`, which a search prints."""
+    """Whether `remark` comments on the lines before it; False for `a.py:10: text`, which is the output of a search."""
     return spelled[0] == "#" or (not spelled.endswith(":") and _REMARK.match(remark.strip()) is not None)

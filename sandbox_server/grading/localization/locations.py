@@ -49,7 +49,7 @@ class Locations:
             self._problems.append(why)
 
     def file(self, text: str) -> str:
-        """Add a file, and lines if they stand behind it; returns its path in the base tree, or "" if there is none."""
+        """Add a file, with lines that follow it in `text`; returns its path in the base tree, "" if there is none."""
         named = references.unlinked(unbulleted(text))
         plain = named.strip("`'")
         spelled, lines = references.split_lines(plain[1:-1] if plain[:1] == plain[-1:] == '"' else plain)
@@ -87,14 +87,14 @@ class Locations:
     def span(self, path: str, first: int, last: int) -> None:
         """Add a 1-based span of lines, both ends included; reversed spans are ignored."""
         if not 1 <= first <= last <= _LAST_LINE:
-            self.problem(f"no span of lines: {first}-{last} of {_shown(path)}")
+            self.problem(f"not a span of lines: {first}-{last} of {_shown(path)}")
         elif self._room():
             self._lines.setdefault(path, []).append((first, last))
 
     def spelled_span(self, path: str, text: str) -> None:
         """Add a span written as `10-19`, `L10`, `10 to 19`."""
         if (spelled := _SPAN.fullmatch(text.strip())) is None:
-            self.problem(f"no span of lines: {_shown(text)}")
+            self.problem(f"not a span of lines: {_shown(text)}")
         else:
             self.span(path, int(spelled[1]), int(spelled[2] or spelled[1]))
 

@@ -12,8 +12,11 @@ class MultilevelArgs(RewardArgs):
     """Weights and shape; also used in other rewards' arguments."""
 
     file_level_weight: float = Field(1.0, ge=0, le=100)
+    """Weight of the files' F-beta."""
     module_level_weight: float = Field(1.0, ge=0, le=100)
+    """Weight of the classes' F-beta."""
     entity_level_weight: float = Field(1.0, ge=0, le=100)
+    """Weight of the functions' F-beta."""
     beta: float = Field(1.0, gt=0, le=100)
     """Above 1 favours recall, below 1 precision."""
     normalise: bool = False

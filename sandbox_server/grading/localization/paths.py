@@ -31,9 +31,9 @@ class Roots:
         self._roots = sorted((root for root in parts if root), key=len, reverse=True)
 
     def relative(self, text: str) -> str:
-        """The path that one entry of an answer names, without quotes, bullet, commas, line numbers; "" for none.
+        """The path in one entry of an answer, without quotes, bullet, commas and line numbers; "" if there is none.
 
-        An absolute path outside the roots is taken from `/`: to some policies the repository is all there is.
+        An absolute path outside the roots counts from `/`, because some policies take the repository for the root.
         """
         path = _bare(text)
         if not path or len(path) > _LONGEST or _NUMBER.fullmatch(path):
@@ -54,7 +54,7 @@ class Roots:
 def entries(body: str) -> Iterator[str]:
     """The entries of a list of paths: JSON, a Python literal, or one per line; not cleaned yet."""
     body = body.strip()
-    linked = body.startswith("[") and body.startswith(tuple(links(body)[:1]))  # no list, though it looks like one
+    linked = body.startswith("[") and body.startswith(tuple(links(body)[:1]))  # a Markdown link, not a list
     if body.startswith(("[", "(", "{")) and body.endswith(("]", ")", "}", ",")) and not linked:
         yield from _of_list(body)
         return
@@ -104,7 +104,7 @@ def _like_path(text: str) -> bool:
 
 
 def unbulleted(text: str) -> str:
-    """`text` without the mark of a list's item before it."""
+    """`text` without the bullet or number of a list item."""
     text = text.strip()
     bullet = _BULLET.match(text)
     return text if bullet is None else text[bullet.end() :]

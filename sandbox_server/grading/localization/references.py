@@ -1,4 +1,4 @@
-"""How people write where something is: `a.py:10`, `a.py line 10`, `[a.py](src/a.py#L10)`, `## src/a.py`. Pure."""
+"""Parses references to places in files: `a.py:10`, `a.py line 10`, `[a.py](src/a.py#L10)`, `## src/a.py`. Pure."""
 
 import re
 from collections.abc import Iterator
@@ -19,11 +19,11 @@ _TITLE = re.compile(
     r"modules?|lines?|code|relevant|affected|modif(?:y|ied)|change[ds]?|edits?|fix(?:ed)?|buggy|faulty|identified|primary|"
     r"main|root|cause|bug|issue|to|be|that|which|needs?|needing|must|in|of|for|with|and|or|list"
 )
-"""Words of headings above an answer. `Not affected` and `Next` head something else."""
+"""Words of titles above an answer. `Not affected` and `Next` are not among them: they are above something else."""
 
 
 def split_lines(text: str) -> tuple[str, str]:
-    """The path in `text`, and the lines behind it as they are written, "" for none: `a.py:10`, `a.py line 10`."""
+    """Split `a.py:10` or `a.py line 10` into path and lines; the lines keep their spelling, "" for none."""
     found = _MARKED.fullmatch(text)
     if found is not None:
         return found[1], found[2]
@@ -32,30 +32,30 @@ def split_lines(text: str) -> tuple[str, str]:
 
 
 def lines_behind(text: str) -> tuple[str, str]:
-    """What stands behind a path: its lines as words, "" for none, and the rest: ` lines 3-9 (why)`, `, line 4`."""
+    """Split the text after a path, such as ` lines 3-9 (why)`, into its lines ("" for none) and the rest."""
     found = _BEHIND.match(text)
     return ("", text) if found is None else (found[2], text[found.end() :])
 
 
 def only_lines(text: str) -> bool:
-    """Whether `text` is lines in words, without a path: `line 10`."""
+    """Whether `text` names lines only, such as `line 10`, without a path."""
     return _ALONE.fullmatch(text.strip()) is not None
 
 
 def spans(text: str) -> Iterator[str]:
-    """Each span of lines in words: `10`, `L3-L9`, `3 to 9`."""
+    """Yield each span of lines in `text`: `10`, `L3-L9`, `3 to 9`."""
     yield from (found[0] for found in _SPAN.finditer(text))
 
 
 def links(text: str) -> list[str]:
-    """The links of Markdown in `text`, whole."""
+    """The Markdown links in `text`, with their label and target."""
     return [found[0] for found in _LINK.finditer(text)]
 
 
 def unlinked(text: str) -> str:
-    """`text` with the location that a link at its beginning leads to; of one to a web page or a heading its label.
+    """`text` with a Markdown link at its beginning replaced by its target, or by its label if the target is no file.
 
-    `[a.py:10](src/a.py)` has the lines of its label: `src/a.py:10`.
+    Lines in the label are kept: `[a.py:10](src/a.py)` gives `src/a.py:10`.
     """
     link = _LINK.match(text)
     if link is None:
@@ -71,7 +71,7 @@ def unlinked(text: str) -> str:
 
 
 def heading(line: str) -> tuple[int, str] | None:
-    """The level of a heading and its text, "" if that is a title such as `Affected files`; None if it is no heading."""
+    """(level, text) of a heading, with text "" for a title such as `Affected files`; None if `line` is no heading."""
     found = _HEADING.fullmatch(line.strip())
     if found is None:
         return None

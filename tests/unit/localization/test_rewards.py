@@ -278,7 +278,7 @@ reward: [{fn: file_localization_f1_reward, weight: 2}, {fn: format_reward, weigh
         ("reward: [{fn: cosine_reward, args: {max_turns: 3}}]", "only with variant: v3"),
         ("reward: [{fn: tool_use_reward, args: {reduction: sum}}]", "reduction: sum needs max_tool_use"),
         ("reward: [{fn: tool_use_reward, args: {cap: 5, max_tool_use: 5}}]", "one of them"),
-        ("reward: [{fn: multiturn_reward, args: {minimal_turns: 6}}]", "no rollout could ever get it"),
+        ("reward: [{fn: multiturn_reward, args: {minimal_turns: 6}}]", "so no rollout could earn it"),
         ("reward: [", "not YAML"),
         ("- 1", "there must be a list"),
     ],

@@ -1,4 +1,4 @@
-"""Worth that changes along half a cosine with the length of the way, apart for good and bad answers."""
+"""A bonus for good answers and a penalty for bad ones, both shrinking with turns and tool calls along a cosine."""
 
 import math
 from collections.abc import Mapping
@@ -10,28 +10,34 @@ from sandbox_server.grading.localization.base import LocalizationReward, RewardC
 from sandbox_server.grading.localization.multilevel import MultilevelArgs, multilevel
 
 _OVER = -10.0
-_TURNS, _CALLS, _BEST, _GOOD = 10, 5, 5.0, 0.5  # the documented form's own
+_TURNS, _CALLS, _BEST, _GOOD = 10, 5, 5.0, 0.5  # constants of v1
 
 
 class Args(MultilevelArgs):
     """The weights are those of the multilevel F1 that tells good answers from bad ones."""
 
     variant: Literal["v1", "v3"] = "v1"
-    """v1: the documented form, without arguments but the weights; v3: what follows."""
+    """v1: the documented form; takes the weights only. v3: takes the arguments below too."""
     loc_threshold: float = Field(1.5, ge=0, le=300)
-    """From this F1 on an answer is good."""
+    """An answer is good from this F1 on."""
     max_turns: int = Field(8, ge=1, le=1000)
+    """Turns before the answer's from which on the turn part is 0."""
     max_avg_tool_calls: float = Field(10, gt=0, le=1000)
+    """Calls per turn beyond which the tool part is 0."""
     ideal_tool_calls: float = Field(5, gt=0, le=1000)
-    """Calls a turn that are worth most."""
+    """Calls per turn at which a good answer gets the whole tool part."""
     max_tokens: int = Field(16384, ge=1)
-    """Response tokens of the whole rollout."""
+    """Response tokens of the rollout from which on the length part is 0."""
     max_reward: float = Field(5.0, ge=1, le=100)
+    """Highest value of a part, for a good answer."""
     min_reward: float = Field(-5.0, ge=-100, le=0)
+    """Lowest value of a part, for a bad answer."""
     use_turn_reward: bool = True
+    """Count the turn part."""
     use_tool_reward: bool = True
+    """Count the tool part."""
     use_length_reward: bool = False
-    """Needs the trainer's token counts."""
+    """Count the length part, which needs the trainer's token counts."""
 
     @model_validator(mode="after")
     def _of_its_variant(self) -> "Args":
@@ -106,14 +112,16 @@ REWARD = LocalizationReward(
     Args,
     bounds=_bounds,
     formula=(
-        "c(t, T, a, b) = a + (b - a)/2 (cos(πt/T) + 1). v1: c(turns, 10, 0, ±5) + c(calls / turns, 5, 0, ±5); +5 where"
-        " the multilevel F1 is at least 0.5. v3, n = max(1, turns - 1), x = calls / n: c(n, `max_turns`, 0, best or"
-        " worst) and, of a good answer, x from 1 at 0 to `max_reward` at `ideal_tool_calls` and back to 1 at"
-        " `max_avg_tool_calls`, of a bad one c(x, `max_avg_tool_calls`, 0, `min_reward`); tokens as turns"
+        "With c(t, T, a, b) = a + (b - a)/2 (cos(πt/T) + 1), half a cosine from b at t = 0 to a at t = T. v1: c(turns,"
+        " 10, 0, s) + c(calls / turns, 5, 0, s); s = 5 if the multilevel F1 is at least 0.5, else -5. v3: the sum of"
+        " three parts, with n = max(1, turns - 1), x = calls / n, and s = `max_reward` for a good answer, else"
+        " `min_reward`. Turns: c(n, `max_turns`, 0, s). Tools: for a good answer half a cosine from 1 at x = 0 to s at"
+        " `ideal_tool_calls`, and back to 1 at `max_avg_tool_calls`; for a bad one c(x, `max_avg_tool_calls`, 0, s)."
+        " Length: c(tokens, `max_tokens`, 0, s)"
     ),
     edges=(
-        "v1: more than 10 turns, or more than 5 calls a turn: -10 for that part; a good answer without any call has the"
-        " whole tool part. v3: past a maximum 0 for that part."
+        "v1: a part is -10 beyond 10 turns or beyond 5 calls per turn; a good answer without a call gets the whole tool"
+        " part. v3: a part is 0 beyond its maximum."
     ),
     needs_events=True,
     needs_tokens=lambda args: args.use_length_reward,

@@ -1,4 +1,4 @@
-"""An answer in the form that was asked for."""
+"""1 for an answer in the required form."""
 
 from sandbox_server.grading.localization.base import LocalizationReward, RewardArgs, RewardContext
 
@@ -9,11 +9,11 @@ class Args(RewardArgs):
     """See `docs/rewards.md`."""
 
     penalize: bool = False
-    """-5 instead of 0."""
+    """Give -5 instead of 0."""
 
 
 def format_reward(context: RewardContext, args: Args) -> float:
-    """Return 1 for the one complete answer of a message, all of which could be read."""
+    """Return 1 if the message has exactly one answer, which is complete and was parsed entirely."""
     if context.answer is not None and context.answer.well_formed:
         return 1.0
     return _PENALTY if args.penalize else 0.0
@@ -23,6 +23,6 @@ REWARD = LocalizationReward(
     format_reward,
     Args,
     bounds=lambda args: (_PENALTY if args.penalize else 0.0, 1.0),
-    formula="1 if the message holds exactly one answer, closed, not empty, with nothing in it that is no location",
-    edges="Else 0, -5 with `penalize`. Quotes, bullets, commas and absolute paths do not spoil the form.",
+    formula="1 if the message has exactly one answer, closed, not empty, and made of locations only; else 0",
+    edges="`penalize`: -5 instead of 0. Quotes, bullets, commas and absolute paths are allowed.",
 )

@@ -1,4 +1,4 @@
-"""Lines that an answer names against lines that the patch changes."""
+"""Overlap of the lines that an answer names with those that the patch changes: intersection over union."""
 
 from typing import Literal
 
@@ -12,13 +12,13 @@ class Args(RewardArgs):
     """See `docs/rewards.md`."""
 
     truth: Literal["changed", "hunks"] = "changed"
-    """changed: old-side changed lines, an insertion after line n as n and n + 1; hunks: whole hunks with context."""
+    """changed: the old lines that change, and for an insertion after line n both n and n + 1; hunks: whole hunks."""
     empty: float = Field(1.0, ge=0, le=1)
-    """When there is nothing to find and an answer names nothing."""
+    """Value if there is nothing to find and the answer names nothing."""
 
 
 def line_localization_reward(context: RewardContext, args: Args) -> float:
-    """Return the lines in both over the lines in either."""
+    """Return the number of lines in both, divided by the number of lines in either."""
     if context.answer is None:
         return 0.0
     truth = hunk_lines(context.truth) if args.truth == "hunks" else context.truth.lines
@@ -31,6 +31,6 @@ REWARD = LocalizationReward(
     line_localization_reward,
     Args,
     bounds=lambda _: (0.0, 1.0),
-    formula="lines named and true / lines named or true, over all files, after spans that overlap were merged",
-    edges="No answer, or one without lines: 0. A reversed span is none. Nothing to find and nothing named: `empty`.",
+    formula="(lines named and true) / (lines named or true), over all files; a line counts once",
+    edges="No answer, or one without lines: 0. Reversed spans are ignored. Nothing to find and nothing named: `empty`.",
 )

@@ -10,10 +10,11 @@ class Args(RewardArgs):
     """See `docs/rewards.md`."""
 
     module_level_weight: float = Field(1.0, ge=0, le=100)
+    """Highest value."""
     beta: float = Field(1.0, gt=0, le=100)
-    """Above 1 recall counts more, below it precision."""
+    """Above 1 favours recall, below 1 precision."""
     empty: float = Field(0.0, ge=0, le=1)
-    """When there is nothing to find and nothing was named."""
+    """F-beta if there is nothing to find and nothing was named."""
 
 
 def module_localization_f1_reward(context: RewardContext, args: Args) -> float:
@@ -30,6 +31,6 @@ REWARD = LocalizationReward(
     formula="`module_level_weight` x F_beta(classes named, classes to find); F1 = 2PR/(P+R)",
     edges=(
         "No answer, or no hit: 0. Nothing to find: `empty` if nothing was named, else 0. Files that the patch creates"
-        " are neutral. A free function is its own module."
+        " are ignored. A function outside of classes counts as a class of its own."
     ),
 )

@@ -1,4 +1,4 @@
-"""A number of turns within bounds."""
+"""1 if the number of turns is within bounds."""
 
 from pydantic import Field, model_validator
 
@@ -9,13 +9,14 @@ class Args(RewardArgs):
     """See `docs/rewards.md`."""
 
     minimal_turns: int = Field(1, ge=0, le=1000)
+    """Fewest turns."""
     maximal_turns: int | None = Field(5, ge=1, le=1000)
-    """null: any number."""
+    """Most turns; null: any number."""
 
     @model_validator(mode="after")
     def _in_order(self) -> "Args":
         if self.maximal_turns is not None and self.maximal_turns < self.minimal_turns:
-            raise ValueError("maximal_turns is below minimal_turns: no rollout could ever get it")
+            raise ValueError("maximal_turns is below minimal_turns, so no rollout could earn it")
         return self
 
 
@@ -31,6 +32,6 @@ REWARD = LocalizationReward(
     Args,
     bounds=lambda _: (0.0, 1.0),
     formula="1 for `minimal_turns` <= turns <= `maximal_turns`, else 0",
-    edges="The first states of the project asked for turns > 1: `{minimal_turns: 2, maximal_turns: null}`.",
+    edges="For more than one turn: `{minimal_turns: 2, maximal_turns: null}`.",
     needs_events=True,
 )

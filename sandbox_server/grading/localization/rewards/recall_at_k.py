@@ -1,4 +1,4 @@
-"""Ranked answers: how much of the truth is among the first k."""
+"""Share of the true locations among the first k that an answer names."""
 
 from typing import Literal
 
@@ -12,13 +12,15 @@ class Args(RewardArgs):
     """See `docs/rewards.md`."""
 
     k: int = Field(5, ge=1, le=1000)
+    """How many of the named locations count, in the order of their first mention."""
     level: Literal["file", "module", "entity"] = "file"
+    """file: files; module: classes; entity: functions."""
     all: bool = False
-    """1 if the whole truth is there, else 0 (Acc@k as LocAgent has it)."""
+    """Give 1 only if all true locations are there, else 0 (LocAgent's Acc@k)."""
 
 
 def recall_at_k(context: RewardContext, args: Args) -> float:
-    """Return the part of the truth that the first k name."""
+    """Return the share of the true locations that are among the first k."""
     truth = set(level_truth(context.truth, args.level))
     if context.answer is None or not truth:
         return 0.0
@@ -30,6 +32,6 @@ REWARD = LocalizationReward(
     recall_at_k,
     Args,
     bounds=lambda _: (0.0, 1.0),
-    formula="those to find among the first `k` named / those to find; with `all`: 1 if that is 1, else 0",
-    edges="No answer, or a level without truth: 0. Order is that of first mention. Meant for evaluation.",
+    formula="(true locations among the first `k` named) / (true locations); with `all`: 1 if that is 1, else 0",
+    edges="No answer, or nothing to find at the level: 0. Meant for evaluation.",
 )

@@ -1,4 +1,4 @@
-"""F1 that is worth more the more tools are called at once."""
+"""Multilevel F1, scaled by the number of tool calls per turn."""
 
 from collections.abc import Mapping
 
@@ -12,13 +12,13 @@ class Args(MultilevelArgs):
     """The weights are those of the multilevel F1."""
 
     max_tool_use: float = Field(5.0, gt=0, le=1000)
-    """Calls a turn for the whole F1."""
+    """Calls per turn that give the whole F1."""
     no_call: float = Field(-5.0, ge=-100, le=0)
-    """Without a call."""
+    """Value without a call."""
 
 
 def scaled_f1_reward(context: RewardContext, args: Args) -> tuple[float, Mapping[str, float]]:
-    """Return the F1 scaled, and each level's."""
+    """Return the scaled F1, and the F1 of each level."""
     assert context.events is not None  # needs_events
     worth, parts = multilevel(context, args)
     turns, calls = context.events.turn_count, context.events.call_count

@@ -1,4 +1,4 @@
-"""Looking before answering."""
+"""The number of tool calls, up to a bound."""
 
 from pydantic import Field
 
@@ -9,6 +9,7 @@ class Args(RewardArgs):
     """See `docs/rewards.md`."""
 
     max: int = Field(5, ge=1, le=1000)
+    """Highest value."""
 
 
 def tool_call_count(context: RewardContext, args: Args) -> float:

@@ -1,4 +1,4 @@
-"""Few turns, but not without looking."""
+"""A bonus for few turns, if there were at least two turns and two calls."""
 
 from pydantic import Field
 
@@ -11,7 +11,7 @@ class Args(RewardArgs):
     """See `docs/rewards.md`."""
 
     max_turns: int = Field(5, ge=1, le=1000)
-    """Up to so many turns cost nothing."""
+    """Turns up to which the value is 1."""
 
 
 def turn_efficiency(context: RewardContext, args: Args) -> float:

@@ -1,4 +1,4 @@
-"""Whether any tool was called."""
+"""1 if any tool was called."""
 
 from sandbox_server.grading.localization.base import LocalizationReward, RewardArgs, RewardContext
 
