@@ -102,11 +102,11 @@ class Assay:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What follows from an assay, for a reader, a receipt and a grading."""
+    """The conclusions from an assay, for people, receipts and gradings."""
 
     sound: bool = True
     why: str = ""
-    """Why it is not sound."""
+    """Why the instance is not sound."""
     flaky: tuple[Rate, ...] = ()
     free: tuple[str, ...] = ()
     """F2P tests that pass on the unpatched tree."""

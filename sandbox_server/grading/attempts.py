@@ -29,7 +29,7 @@ _KILLED = 137  # 128 + SIGKILL
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """What happens after an attempt that broke off through no fault of the patch."""
+    """The policy of retries after an attempt that broke off and was not the patch's fault."""
 
     attempts: int = 3
     """Attempts in all."""

@@ -1,7 +1,7 @@
-"""Places an agent's files in a grading container, for tasks whose work is no diff (`TaskInstance.carried`).
+"""Places an agent's files in a grading container, for tasks whose result is not a diff (`TaskInstance.carried`).
 
-Only the paths that the task carries are written there. So whatever else the agent changed in its own container is
-missing here: programs, libraries, start-up files, tests, rewards.
+Only the task's carried paths are written there. Whatever else the agent changed in its own container has no effect:
+programs, libraries, start-up files, tests, rewards.
 """
 
 import posixpath
@@ -13,22 +13,22 @@ from sandbox_server.grading.patching import Applied
 from sandbox_server.sandbox.base import Sandbox
 
 TIER = "files"
-"""Stands in a verdict where the command stands that applied a patch."""
+"""The verdict's `tier` for such tasks, instead of the command that applied a patch."""
 _MAGIC = b"sandbox-files "
 _SCRIPT = resources.files(__package__).joinpath("carrying.bash").read_text()
 
 
 def refusal(files: bytes, roots: Sequence[str]) -> str:
-    """Why these bytes are not what scoring/carry.bash prints of `roots`; "" if they are, as far as can be told."""
+    """Why these bytes cannot be the output of scoring/carry.bash for `roots`; "" if they may be."""
     head = files[:100].partition(b"\n")[0]
     sizes = head.removeprefix(_MAGIC).split()
     if not head.startswith(_MAGIC) or len(sizes) != 2 or not all(size.isdigit() for size in sizes):
-        return "it holds no files of a session; tasks of Harbor are graded by these, not by a diff"
+        return "it does not hold the files of a session; tasks of Harbor are graded by those, not by a diff"
     folders, within = map(int, sizes)
     begin = len(head) + 1
     lists = files[begin : begin + folders + within]
     if len(lists) < folders + within or any(part[-1:] not in (b"", b"\0") for part in (lists[:folders], lists)):
-        return "the lists of its files break off"
+        return "its lists of files are cut off"
     for name in lists[:folders].split(b"\0")[:-1]:
         path = posixpath.normpath("/" + name.decode("utf-8", "surrogateescape").removeprefix("./"))
         if not any(path == root or path.startswith(f"{root}/") for root in roots):
@@ -37,7 +37,7 @@ def refusal(files: bytes, roots: Sequence[str]) -> str:
 
 
 async def place(sandbox: Sandbox, files: bytes, roots: Sequence[str], *, timeout_s: float) -> Applied:
-    """Write `files`, which `refusal` lets pass, as root.
+    """Write `files`, which `refusal` has accepted, as root.
 
     Raises:
         InfrastructureError: not done within `timeout_s`. SandboxLost, EngineUnavailable.

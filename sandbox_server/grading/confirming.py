@@ -28,7 +28,7 @@ ConfirmMode = Literal["resolved", "off"] | float
 """resolved: confirm every verdict that earns a reward; a number: confirm that share of them; off: none."""
 
 _GRADED = (VerdictName.RESOLVED, VerdictName.UNRESOLVED)
-_READY = 2  # containers of one patch that wait for their turn; creating one takes about as long as a short run
+_READY = 2  # containers of one patch created ahead of their run; creating one takes about as long as a short run
 _EVIDENCE = 12  # deviations listed in a receipt
 
 
@@ -111,7 +111,7 @@ class Confirming:
         stubbed = tuple(test for test in instance.fail_to_pass if test in stubs)
         verdict = replace(verdict, f2p_stubs=stubbed, timings_s=timings_s)
         if not self._earns(instance, verdict):
-            return verdict  # a stub earns as much
+            return verdict  # without the tests that a stub passes it earns nothing
         found = await self._confirmation(instance, patch, verdict, variants)
         spent_s = time.monotonic() - made
         found = _counted(replace(found, seconds=round(spent_s, 3)))
@@ -131,7 +131,7 @@ class Confirming:
         if not units:
             why = variants.why or "none of the tests that pass can be altered"
             if not self._unconfirmed_pays:
-                why += "; what cannot be confirmed earns nothing (SANDBOX_UNCONFIRMED)"
+                why += "; an unconfirmed verdict earns nothing (SANDBOX_UNCONFIRMED=refuse)"
             return Confirmation(ConfirmState.NONE, why, pays=self._unconfirmed_pays)
         return await self._judge(_Case(instance, patch, variants, units))
 

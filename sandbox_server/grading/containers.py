@@ -28,7 +28,7 @@ KEPT_S = 300.0
 """Seconds until a container created ahead is removed if no grading takes it. A session's end takes some 220 s at most
 (a command and a capture); only gradings with many others ahead of them wait longer than this."""
 
-_RETRY_S = 1.0  # between two tries to remove a container
+_RETRY_S = 1.0  # between two attempts to remove a container
 _COMMANDS = 2  # commands of a grading: one to apply and place, one for the tests
 
 
@@ -302,7 +302,7 @@ class Containers:
         )
 
     async def _with_services(self, spec: ContainerSpec, instance: TaskInstance) -> ContainerSpec:
-        """Fresh ones: nothing that an agent did to those of its session is here."""
+        """Add fresh services, if the grader wants them; an agent cannot have changed these."""
         wanted = isinstance(instance.grader, HarborGrader) and instance.grader.services and instance.sandbox.services
         if not wanted or self._services is None:
             return spec
@@ -330,11 +330,11 @@ class Containers:
             log.warning("grading container left to the reaper", container_id=container_id, exc_info=True)
 
     async def _removed(self, container_id: str) -> None:
-        """Try until it is gone: a busy engine gives up a kill after 10 s, and the container runs on."""
+        """Retry until it is gone: a busy engine gives up a kill after 10 s and leaves the container running."""
         while True:
             try:
                 return await self._runtime.remove(container_id)
             except EngineUnavailable:
                 if self._closed:
-                    raise  # the server's end does not wait for an engine that is away
+                    raise  # the server is stopping and does not wait for the engine
             await asyncio.sleep(_RETRY_S)

@@ -57,7 +57,7 @@ async def run_command(
 
 
 def broken_off(run: Supervised, what: str, timeout_s: float) -> tuple[VerdictName, str] | None:
-    """Verdict and cause of a run in which `what`, such as "tests", did not come to an end; None: it did."""
+    """Verdict and cause of a run in which `what`, such as "tests", did not end; None if it did."""
     if run.timed_out:
         return VerdictName.TIMEOUT, f"the {what} ran past the limit of {timeout_s:g} s"
     if run.exit_code is None:
@@ -66,7 +66,7 @@ def broken_off(run: Supervised, what: str, timeout_s: float) -> tuple[VerdictNam
 
 
 def test_run(run: Supervised, name: VerdictName, cause: str, score: Score | None = None) -> TestRun:
-    """What a run came to; all of its tests count as one F2P test."""
+    """The result of a run; all of its tests count as one F2P test."""
     return TestRun(
         name,
         cause,

@@ -1,4 +1,4 @@
-"""How many confirming runs are needed, and which tests are altered in each. Pure.
+"""Computes how many confirming runs are needed, and which tests are altered in each. Pure.
 
 Code that cannot tell an altered test from a true one must guess: one bit per test and run. It passes if all guesses
 of a sequence are right. After a sequence with one or two wrong guesses another sequence decides; this happens at most

@@ -55,7 +55,7 @@ class Harbor(ByExitCode):
         return test_run(run, name, f"the tests gave a reward of {score.total:g}", score)
 
     async def test_files(self, instance: TaskInstance, sandbox: Sandbox, *, timeout_s: float) -> Mapping[str, bytes]:
-        """None: no false tests are made of scripts that may be anything."""
+        """Empty: no false tests can be made from scripts of any kind."""
         return {}
 
 
@@ -69,7 +69,7 @@ def _as(user: str) -> str:
 
 
 async def _rewards(sandbox: Sandbox) -> dict[str, float]:
-    """The rewards by name. Raises ValueError: there are none, or what there is cannot be read."""
+    """The rewards by name. Raises ValueError: there are none, or they cannot be read."""
     for path in (_JSON, _TEXT):
         try:
             text = (await sandbox.read_file(path, max_bytes=_REWARD_BYTES)).decode()
@@ -82,10 +82,10 @@ async def _rewards(sandbox: Sandbox) -> dict[str, float]:
 
 
 def rewards_of(text: str, path: str = _TEXT) -> dict[str, float]:
-    """The rewards in the text of such a file.
+    """Parse the text of a reward file: a finite number, or in reward.json an object of finite numbers.
 
     Raises:
-        ValueError: it is no finite number, and in reward.json no object of such numbers either.
+        ValueError: it is neither.
     """
     try:
         said = json.loads(text) if path.endswith(".json") else float(text)

@@ -26,7 +26,7 @@ class R2e(ByExitCode):
         """Check that the instance names tests."""
         assert isinstance(instance.grader, R2eGrader)  # the registry chose by kind
         if not instance.grader.expected:
-            raise GraderBroken("the instance expects no test at all, so a run without tests would resolve it")
+            raise GraderBroken("the instance expects no test, so a run without tests would resolve it")
 
     async def run(
         self,
@@ -62,7 +62,7 @@ class R2e(ByExitCode):
 
 
 def judged(log: str, expected: Mapping[str, str]) -> tuple[VerdictName, str]:
-    """Verdict and cause. Colours, and what follows ` - `, belong to no name."""
+    """Verdict and cause. Colours and anything after ` - ` do not belong to a test's name."""
     plain = _COLOR.sub("", log).replace("\r", "")
     heads = list(_HEAD.finditer(plain))
     if len(heads) != 1:
@@ -78,7 +78,7 @@ def judged(log: str, expected: Mapping[str, str]) -> tuple[VerdictName, str]:
 
 
 def _statuses(summary: str) -> dict[str, str]:
-    """Test -> its last status. Pytest prints those that passed first: PASSED after another status is the code's own."""
+    """Test -> its last status. Pytest lists passed tests first, so a PASSED after another status is forged."""
     found: dict[str, str] = {}
     for line in summary.splitlines():
         if word := next((word for word in _WORDS if word in line), ""):

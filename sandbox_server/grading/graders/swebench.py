@@ -40,7 +40,7 @@ class Swebench:
 
     @property
     def versions(self) -> Mapping[str, str]:
-        """The pinned library: versions 4.1.0 and 5.0.2 judge the same log differently."""
+        """The pinned library's version, because versions 4.1.0 and 5.0.2 judge the same log differently."""
         return {"swebench": self._library.version}
 
     async def close(self) -> None:

@@ -70,7 +70,7 @@ class Swepro:
         """Check that the instance names tests."""
         assert isinstance(instance.grader, SweproGrader)  # the registry chose by kind
         if not instance.fail_to_pass and not instance.pass_to_pass:
-            raise GraderBroken("the instance names no test that must pass, so everything and nothing would resolve it")
+            raise GraderBroken("the instance names no test that must pass, so no run could tell whether it is resolved")
 
     async def run(
         self,
@@ -90,7 +90,7 @@ class Swepro:
         tests = f"bash -c {quote(grader.run_script)} {_SCRIPT} {quote(','.join(grader.selected_test_files))}"
         plan = Plan(tests, _setup(instance), files, merged=False)
         tested: asyncio.Future[Supervised] = asyncio.get_running_loop().create_future()
-        parsing = asyncio.create_task(_parse(grader, clean, tested))  # its container is made while the tests run
+        parsing = asyncio.create_task(_parse(grader, clean, tested))  # its container is created while the tests run
         try:
             run = await supervise(
                 sandbox,

@@ -54,7 +54,7 @@ class Unit:
     aliases: tuple[str, ...] = ()
     """Names of `tests` after `label`, in the same order; () if the names stay."""
     public: bool = False
-    """The repository has the tests' true text, so code can recognise an altered one."""
+    """Whether the repository has the tests' true text, so that code can recognise an altered one."""
 
     @property
     def back(self) -> dict[str, str]:
