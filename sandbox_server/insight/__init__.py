@@ -1,1 +1,1 @@
-"""What is wrong, in one word, and what that rests on."""
+"""Statistics over many sessions: the service's health in one word, with the evidence."""

@@ -1,6 +1,8 @@
-"""A session as a recording that asciinema plays. Pure.
+"""Writes a session as an asciicast, a recording that asciinema plays. Pure.
 
-Source: docs.asciinema.org/manual/asciicast/v3. What a policy wrote may colour the terminal that plays it, nothing else.
+Text of the policy is made harmless: of its escape sequences only colours are kept.
+
+Source: docs.asciinema.org/manual/asciicast/v3.
 """
 
 import json
@@ -11,11 +13,11 @@ from sandbox_server.records import ActionRecord, SessionRecord
 
 _COLS, _ROWS = 120, 36
 _IDLE_S = 2.0
-"""A player shows longer pauses, mostly the model's, as this one."""
+"""Players shorten longer pauses, mostly the model's, to this many seconds."""
 
 
 def head(record: SessionRecord) -> str:
-    """The first line."""
+    """The header line of the recording."""
     title = plain(f"session {record.sid}: {record.instance_id} in {record.run or '(no run)'}")
     term = {"cols": _COLS, "rows": _ROWS, "type": "xterm-256color"}
     told = {"version": 3, "term": term, "timestamp": int(record.created_at), "idle_time_limit": _IDLE_S, "title": title}
@@ -23,7 +25,7 @@ def head(record: SessionRecord) -> str:
 
 
 def events(actions: Iterable[ActionRecord], last: float) -> Iterator[tuple[str, float]]:
-    """(lines, time of their last event) of each action; `last` is the time of the event before."""
+    """Yield (event lines, time of the last one) of each action; `last`: time of the event before the first one."""
     for one in actions:
         began, ended = max(last, one.started_at), max(last, one.started_at + one.duration_s)
         name = plain(one.tool) or "none"

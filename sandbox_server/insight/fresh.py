@@ -1,4 +1,4 @@
-"""What was read a moment ago is good enough for the next who ask: many who look cost as much as one."""
+"""Caches values for a few seconds, so that many viewers cost no more reads than one."""
 
 import asyncio
 import time
@@ -10,40 +10,40 @@ T = TypeVar("T")
 
 
 class Fresh(Generic[K, T]):
-    """Reads by key, once at a time and at most once in some seconds. With nobody asking it does nothing."""
+    """Reads a value by its key when it is asked for; each key at most once per `for_s` seconds."""
 
     def __init__(self, read: Callable[[K], Awaitable[T]], *, for_s: float, most: int = 1) -> None:
-        """`for_s`: age in seconds from which a key is read again. Beyond `most` keys, nothing is kept."""
+        """`for_s`: age in seconds from which a value is read again. `most`: keys that are cached at a time."""
         self._read = read
         self._for_s = for_s
         self._most = most
         self._kept: dict[K, tuple[float, asyncio.Future[T]]] = {}
 
     async def of(self, key: K) -> T:
-        """As of now, or of up to `for_s` ago. Raises what reading raises."""
+        """The value of `key`, at most `for_s` seconds old. Raises as `read`."""
         if not self.begin(key):
             return await self._read(key)
-        # a viewer that goes takes nothing from the others who wait
+        # a caller that is cancelled must not cancel the read of the others
         return await asyncio.shield(self._kept[key][1])
 
     def begin(self, key: K) -> bool:
-        """Begin to read what `of` will want; False: too many keys are kept."""
+        """Start reading `key` unless a fresh value is cached; False if `most` other keys are cached already."""
         now = time.monotonic()
         self._kept = {k: kept for k, kept in self._kept.items() if now - kept[0] < self._for_s or not kept[1].done()}
         if key not in self._kept:
             if len(self._kept) >= self._most:
                 return False
             reading = asyncio.ensure_future(self._read(key))
-            reading.add_done_callback(_heard)  # who asked may have gone
+            reading.add_done_callback(_retrieve_error)
             self._kept[key] = (now, reading)
         return True
 
     def forget(self) -> None:
-        """Read anew at the next question."""
+        """Drop all cached values."""
         self._kept.clear()
 
 
-def _heard(done: "asyncio.Future[Any]") -> None:
-    """Its failure needs nobody who waits for it."""
+def _retrieve_error(done: "asyncio.Future[Any]") -> None:
+    """Keep asyncio from reporting an error that no caller waits for any more."""
     if not done.cancelled():
         done.exception()

@@ -1,7 +1,7 @@
 """Makes text that a policy may have written harmless for whatever displays it. Pure.
 
-Characters that a browser or terminal would interpret are shown instead: control characters as pictures, direction
-overrides by their number, lone surrogates as U+FFFD. Of escape sequences at most colours remain.
+Characters that a browser or terminal would interpret become visible: control characters as their symbols (U+2400 and
+above), direction overrides as their code, lone surrogates as U+FFFD. Escape sequences are removed, or all but colours.
 """
 
 import re
@@ -27,12 +27,12 @@ def plain(text: object) -> str:
 
 
 def for_terminal(text: str) -> str:
-    """As `plain`, without escape sequences, for printing to a terminal."""
+    """The text for a terminal: as by `plain`, and without escape sequences."""
     return plain(SEQUENCE.sub("", text.replace("\r\n", "\n")))
 
 
 def coloured(text: str) -> str:
-    """As `for_terminal`, but SGR sequences (colours) remain; a line that overwrites itself is its last state."""
+    """As `for_terminal`, but with colours (SGR), and of lines that overwrite themselves only the last state."""
     text, pieces, at = last_written(text), [], 0
     for found in SEQUENCE.finditer(text):
         pieces.append(plain(text[at : found.start()]))
@@ -43,7 +43,7 @@ def coloured(text: str) -> str:
 
 
 def last_written(text: str) -> str:
-    """Each line as it stands after it has overwritten itself by carriage returns, as progress bars do."""
+    """The text with each line that overwrites itself by carriage returns, as a progress bar, in its last state."""
     text = text.replace("\r\n", "\n")
     return "\n".join(map(_last, text.split("\n"))) if "\r" in text else text
 

@@ -1,4 +1,4 @@
-"""All that the rules look at, read once and kept for some seconds, so that many who look cost as much as one."""
+"""Reads the evidence for the service's health and caches it for a few seconds."""
 
 import asyncio
 from collections import Counter
@@ -21,16 +21,16 @@ from sandbox_server.state.nodes import NodeRecord
 
 _FRESH_S = 5.0
 _READ_S = 60.0
-"""An overview of 1,000,000 sessions takes some 0.3 s."""
+"""Limit on one reading; an overview of 1,000,000 sessions takes some 0.3 s."""
 _KEPT = 32
-"""Overviews: of that many runs and windows."""
+"""Overviews (by run and window) that are cached at a time."""
 _GROUPS = 5000
 _SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What is wrong, and what that rests on. Windows end at `at` and a day before it."""
+    """The service's health and its evidence: counts of the window that ends at `at`, and of the one a day earlier."""
 
     at: float
     window_s: float
@@ -42,7 +42,7 @@ class Overview:
     causes: Mapping[str, int]
     """Kind of cause -> masked verdicts of the window."""
     ends: Mapping[str, int]
-    """Why sessions ended in the window."""
+    """Reason -> sessions that ended for it in the window."""
     groups: Mapping[GroupKind, int]
     masked_members: int
     """Masked verdicts in groups that have unmasked ones."""
@@ -58,9 +58,9 @@ class Overview:
 
 
 class Insight:
-    """The one interface to what is known of many sessions; pages, JSON and terminal read through it.
+    """Statistics over many sessions, for the pages, `/v1` and the terminal. Reads only on request.
 
-    Every method raises CatalogueUnavailable, StateUnavailable. With nobody asking it does nothing.
+    Every method raises CatalogueUnavailable, StateUnavailable.
     """
 
     def __init__(
@@ -77,22 +77,22 @@ class Insight:
         self._nodes = nodes
         self._overviews = Fresh(self._read, for_s=_FRESH_S, most=_KEPT)
         self._jumps = Fresh(self._read_jumps, for_s=_FRESH_S)
-        self._reading = asyncio.Lock()  # one after the other is sooner, on average, than all at once, and calmer
+        self._reading = asyncio.Lock()  # one at a time: on average each is sooner done than if all ran at once
 
     async def overview(self, *, run: str | None = None, window_s: float = 3600.0) -> Overview:
-        """As of now, or of up to 5 s ago."""
+        """The overview of one run (None: of all), at most 5 s old."""
         return await self._overviews.of((run, window_s))
 
     def forget(self) -> None:
-        """Read everything anew at the next question."""
+        """Drop everything that is cached."""
         self._overviews.forget()
         self._jumps.forget()
 
     async def _read(self, asked: tuple[str | None, float]) -> Overview:
         try:
-            # a database that never answers one must not keep the others waiting for good
+            # bounded: others wait for the lock
             async with self._reading, asyncio.timeout(_READ_S):
-                self._jumps.begin(None)  # the first pass rates of an hour take as long as half of the rest
+                self._jumps.begin(None)  # read meanwhile: the first in an hour takes as long as half of the rest
                 return await self._overview(*asked)
         except TimeoutError:
             raise CatalogueUnavailable(f"the database gave no overview within {_READ_S:g} s; try again later") from None
@@ -120,7 +120,7 @@ class Insight:
         found = word.findings(
             Evidence(now, before, causes, ends, groups, walls.of_all, nodes, unsound, fell, rated, run)
         )
-        await asyncio.sleep(0)  # actions wait for the event loop too
+        await asyncio.sleep(0)  # let actions run
         return Overview(
             at=at,
             window_s=window_s,

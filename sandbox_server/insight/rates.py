@@ -18,28 +18,28 @@ _Rates = Mapping[str, tuple[int, int]]
 
 
 class PassRates:
-    """Reads counts of whole hours: the last day is 24 hours and the part of the hour in which it began.
+    """Reads counts by the hour. The last day is 24 hours and the begun hour before them.
 
-    The seven days before it are read once an hour: nothing is graded in them any more.
+    The seven days before it are read once an hour, because their counts no longer change.
     """
 
     def __init__(self, counts: Counts) -> None:
         self._counts = counts
         self._base: tuple[int, asyncio.Task[_Rates]] | None = None
-        """First hour of the last day, and the seven days before it."""
+        """(first hour of the last day, rates of the seven days before it)."""
         self._tasks = TaskSet("pass rates")
 
     async def now(self) -> list[PassRate]:
         """Every instance with an unmasked verdict within the eight days. Raises CatalogueUnavailable."""
         begin = int(clock.now() // HOUR_S) - _DAY_HOURS
-        base = await asyncio.shield(self._before(begin))  # a viewer that goes takes nothing from the others who wait
+        base = await asyncio.shield(self._before(begin))  # others may wait for it too
         now = await self._counts.passed(begin)
         none = (0, 0)
         instances = dict.fromkeys([*now, *base])
         return await sliced(PassRate(one, *now.get(one, none), *base.get(one, none)) for one in instances)
 
     def _before(self, begin: int) -> "asyncio.Task[_Rates]":
-        """The seven days before hour `begin`: known, being read, or to be read again because that failed."""
+        """The task that reads the seven days before hour `begin`; a new one if the last one failed."""
         if self._base is None or self._base[0] != begin or _has_failed(self._base[1]):
             reading = self._tasks.start(self._counts.passed(begin - _BASE_HOURS, begin), name="pass-rates")
             self._base = begin, reading

@@ -1,4 +1,4 @@
-"""Where the wall time of rollouts goes. Pure."""
+"""Divides the wall time of rollouts into stages. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from sandbox_server.catalogue.insight.records import Timed
 
 STAGES = ("start_queue", "start", "model", "action_wait", "action", "postprocess", "grade_queue", "grade")
-"""In the order of a rollout. model: between the start, the actions and the end, so the trainer's own time."""
+"""In the order of a rollout. model: the time between start, actions and end, which the trainer spends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wall:
-    """Mean times of some rollouts."""
+    """Mean times of a set of rollouts."""
 
     sessions: int
     seconds: Mapping[str, float]
     """Stage -> mean seconds, for all STAGES."""
     gap_s: float
-    """Mean time between two actions, the start and the end included: how long a sandbox waits for the model."""
+    """Mean seconds that a sandbox waits for the model: between two actions, after the start, before the end."""
 
     @property
     def total_s(self) -> float:
@@ -30,7 +30,7 @@ class Wall:
 
 
 class _Sums:
-    """Sums over sessions, of which `wall` gives the means."""
+    """Sums over sessions; `wall` returns the means."""
 
     def __init__(self) -> None:
         self.sessions = 0
@@ -46,7 +46,7 @@ class _Sums:
 
     @property
     def wall(self) -> Wall:
-        """All zero without a session."""
+        """The means; all zero without a session."""
         means = {stage: spent_s / max(1, self.sessions) for stage, spent_s in self._seconds.items()}
         return Wall(self.sessions, means, self._seconds["model"] / self._gaps if self._gaps else 0.0)
 
@@ -69,7 +69,7 @@ def stages_of(one: Timed) -> dict[str, float]:
 
 
 class Walls:
-    """Mean times of sessions that are added one by one, together and of each run."""
+    """Mean times of all added sessions, and of those of each run."""
 
     def __init__(self) -> None:
         self._all = _Sums()
@@ -82,7 +82,7 @@ class Walls:
 
     @property
     def of_all(self) -> Wall:
-        """Of all sessions."""
+        """Mean times of all added sessions."""
         return self._all.wall
 
     def by_run(self, *, most: int = 20) -> dict[str, Wall]:

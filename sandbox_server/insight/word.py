@@ -45,7 +45,7 @@ _SAME = (GroupKind.ALL_0, GroupKind.ALL_1, GroupKind.FLAT)
 
 
 class Word(StrEnum):
-    """What to look at first."""
+    """The service's health in one word: the first thing to look at."""
 
     FINE = "fine"
     POLICY = "policy"
@@ -68,7 +68,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Input of the rules: a time window, and the same window one day earlier."""
+    """Input of the rules: counts of a time window, and of the same window one day earlier."""
 
     now: Sequence[VerdictCount] = ()
     before: Sequence[VerdictCount] = ()
@@ -141,7 +141,7 @@ def _count(counts: Sequence[VerdictCount], names: Sequence[VerdictName], *, mask
 
 
 def _commonest(counts: Sequence[VerdictCount], names: Sequence[VerdictName], *, mask: bool) -> VerdictName:
-    """A list shows one verdict."""
+    """The most frequent of these verdicts, because a list of sessions can be filtered by one only."""
     return max(names, key=lambda name: _count(counts, (name,), mask=mask))
 
 
@@ -327,4 +327,4 @@ _RULES: tuple[Callable[[Evidence], Finding | None], ...] = (
     _slow_model,
 )
 RULES = tuple(rule.__name__.removeprefix("_") for rule in _RULES)
-"""Their names, in order."""
+"""Names of the rules, in order."""

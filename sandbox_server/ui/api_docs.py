@@ -1,4 +1,4 @@
-"""/docs: the OpenAPI document as a page. Made here, because Swagger UI loads its script from another host."""
+"""/docs: the OpenAPI document as a page of our own, because Swagger UI loads its script from another host."""
 
 import asyncio
 from collections.abc import Iterator, Mapping
@@ -100,7 +100,7 @@ def _content(given: Mapping[str, Any]) -> str:
 
 
 def kind_of(schema: Mapping[str, Any]) -> str:
-    """A schema in few words: `list of X`, `string or null`."""
+    """A short description of a schema, such as `list of X` or `string or null`."""
     if "$ref" in schema:
         return str(schema["$ref"]).rpartition("/")[2]
     for key in ("anyOf", "oneOf", "allOf"):

@@ -1,4 +1,4 @@
-"""The pages with lists and counts. Each uses the same query as its JSON counterpart."""
+"""The pages with lists and counts. Each takes the same query parameters as its JSON counterpart."""
 
 import re
 from collections.abc import Iterable
@@ -29,7 +29,7 @@ from sandbox_server.ui.render import FOLDER, HEADERS, page
 from sandbox_server.ui.route import NoKey, PageRoute
 
 TRAITS = (Trait(re.compile("/ui(/|$)"), opens=True),)
-"""The pages check keys themselves, because a browser does not send one."""
+"""The pages check access themselves, because a browser sends a cookie instead of a key."""
 
 _LOGIN_BYTES = 4096
 _STATIC = {"style.css": "text/css", "ui.js": "text/javascript", "icon.svg": "image/svg+xml"}
@@ -42,13 +42,13 @@ def logins_of(request: Request) -> Logins:
 
 
 def seen_by(request: Request) -> None:
-    """Return if the request may view pages. Raises NoKey."""
+    """Check that the request may view pages. Raises NoKey."""
     if logins_of(request).role(request) is None:
         raise NoKey
 
 
 OPEN = APIRouter(prefix="/ui", include_in_schema=False, route_class=PageRoute)
-"""What a browser needs to log in."""
+"""Routes that need no login: the login form, and the style and script of all pages."""
 ROUTER = APIRouter(prefix="/ui", include_in_schema=False, dependencies=[Depends(seen_by)], route_class=PageRoute)
 
 
@@ -73,7 +73,7 @@ async def log_in(request: Request) -> Response:
     form = await form_of(request)
     to = _own(form.get("to", ""))
     answer = RedirectResponse(to, 303, HEADERS)
-    # an untrusted header, but it can only make the sender's own cookie stricter
+    # the header is untrusted, but affects only the sender's own cookie, and makes it stricter
     secure = "https" in (request.url.scheme, request.headers.get("x-forwarded-proto", ""))
     if logins_of(request).begin(form.get("key", ""), answer, secure=secure):
         return answer

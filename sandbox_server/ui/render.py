@@ -1,4 +1,4 @@
-"""Templates, and the headers of every page. All values in templates are made harmless and escaped."""
+"""Renders templates, with the headers of every page. All values are made harmless and escaped."""
 
 import asyncio
 import functools
@@ -67,10 +67,10 @@ def _query(values: Mapping[str, object], **changes: object) -> str:
 
 
 class _Compiled(FileSystemBytecodeCache):
-    """Compiled templates in a folder beside them, as Python keeps modules; without it where it cannot be written."""
+    """A cache of compiled templates in a folder beside them, like `__pycache__`; unused if it cannot be written."""
 
     def dump_bytecode(self, bucket: Bucket) -> None:
-        """Write it, unless Python shall not write modules either."""
+        """Write a compiled template, unless Python is told to write no bytecode (PYTHONDONTWRITEBYTECODE)."""
         if not sys.dont_write_bytecode:
             with suppress(OSError):
                 Path(self.directory).mkdir(exist_ok=True)
@@ -104,7 +104,7 @@ def _compile() -> None:
 
 @functools.cache
 def warm() -> Future[None]:
-    """Begin once to load the templates; a new installation compiles them, 200 ms of CPU in pieces that hold the GIL."""
+    """Load the templates on a thread, once. The first time they are compiled, which takes 200 ms of CPU."""
     thread = ThreadPoolExecutor(1, "templates")
     compiled = thread.submit(_compile)
     thread.shutdown(wait=False)
@@ -112,7 +112,7 @@ def warm() -> Future[None]:
 
 
 async def rendered(template: str, **values: object) -> str:
-    """Render the template, in slices: a page can take a second, and actions wait for the same event loop."""
+    """Render the template in slices, because a page can take a second and actions need the same event loop."""
     return "".join(await sliced(_ENVIRONMENT.get_template(template).generate(values)))
 
 

@@ -1,4 +1,4 @@
-"""The page of one session: its actions, live while it runs; its results; an operator's buttons."""
+"""The page of one session: its actions (live while it runs), its results, and buttons for operators."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -59,7 +59,7 @@ class Shown:
 
     @property
     def is_cut(self) -> bool:
-        """A page of its own has the whole text."""
+        """Whether a text was cut; then the action has a page of its own with the whole text."""
         return max(self.content_chars, self.observation_chars) > _KEPT
 
 
@@ -100,7 +100,7 @@ async def export(request: Request, sid: Sid) -> Response:
 
 @ROUTER.get("/{sid}/asciicast")
 async def recording(request: Request, sid: Sid) -> Response:
-    """As in `/v1`, for whoever is logged in."""
+    """The asciicast of `/v1`, for a browser that is logged in."""
     return await show_asciicast(request, sid)
 
 
@@ -134,7 +134,7 @@ async def _events(sessions: Sessions, record: SessionRecord, after: int, followe
                 yield "event: over\ndata: \n\n"
                 return
             if not new:
-                yield ": \n\n"  # detects a viewer that has gone
+                yield ": \n\n"  # sending fails once the viewer has disconnected
                 await asyncio.sleep(_LOOK_S)
     finally:
         followed.discard(me)

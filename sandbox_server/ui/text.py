@@ -1,7 +1,7 @@
-"""Makes HTML of text that a policy may have written. Pure.
+"""Converts text that a policy may have written to HTML. Pure.
 
-On top of `insight.harmless`, terminal colours become classes. HTML leaves this module as `Markup`, with everything in
-it escaped, in pieces that a page is made of one by one: to colour what a policy wrote can take a second.
+Uses `insight.harmless` and turns terminal colours into classes. The HTML is `Markup` with everything escaped. It comes
+in pieces so that pages are rendered in slices: colouring a long text can take a second.
 """
 
 import re
@@ -37,7 +37,7 @@ def cut(text: str, most: int) -> tuple[str, int, str]:
 
 
 def terminal(text: str, most: int = MOST) -> Iterator[Markup]:
-    """Terminal output as HTML, in pieces; at most about `most` characters of it."""
+    """Terminal output as HTML, in pieces; longer than `most` characters it is cut in the middle."""
     head, left_out, tail = cut(text, most)
     yield from _coloured(head)
     if left_out:
