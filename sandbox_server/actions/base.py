@@ -20,13 +20,13 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """Runs nothing: the dialect itself answers the policy (a format error, a reminder)."""
+    """A reply of the dialect itself, such as a format error or a reminder; nothing is run."""
 
     text: str
     code: str
     """One word for the journal: no_call, unknown_tool, bad_parameter, ..."""
     is_talk: bool = False
-    """The policy wrote text without a tool call; counts towards `talk_turns`."""
+    """Whether the policy wrote text without a tool call; counts towards `talk_turns`."""
 
 
 @dataclass(frozen=True, slots=True)

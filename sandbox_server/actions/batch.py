@@ -1,8 +1,8 @@
 """Runs independent commands in parallel within limits, each in a fresh bash.
 
 Used for turns of several tool calls and for `POST /v1/sessions/{sid}/exec`. Only files persist between commands: a `cd`
-in one does not affect another. What a policy can cause (exit codes, timeouts, a missing folder) is a result, and so is
-a fault that keeps one of the commands from running. Only faults that end all of them are raised.
+in one does not affect another. Whatever a policy can cause (exit codes, timeouts, a missing folder) is a result, and so
+is a fault that prevents a single command. Only faults that end all commands are raised.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ class CommandResult:
     queued_ms: float
     """Time until it started."""
     error: str = ""
-    """Code of the reason why it did not run: sandbox_exhausted, no_capacity; or command_broken: its end was forged."""
+    """Why it did not run: sandbox_exhausted, no_capacity; or command_broken: it ran, but its end was forged."""
 
 
 def fault(command: Command) -> str:
@@ -100,7 +100,7 @@ class Batches:
 
     def __init__(self, bounds: BatchBounds) -> None:
         self.bounds = bounds
-        # first come, first served; no batch holds more than its own share
+        # first come, first served; each batch is limited to `parallel` of these
         self._node = Semaphore(bounds.node_parallel or max(64, 16 * (os.cpu_count() or 1)))
 
     def check(self, commands: Sequence[Command], *, longest_s: float) -> None:
@@ -158,7 +158,7 @@ class _One:
             async with asyncio.timeout(self.left_s()):
                 await self.turns.acquire()
         except TimeoutError:
-            return self._result(timed_out=True)  # the batch's other commands took all the time
+            return self._result(timed_out=True)  # the other commands took all of the batch's time
         try:
             try:
                 async with asyncio.timeout(self.left_s()):
@@ -184,7 +184,7 @@ class _One:
                 env=command.env,
                 keep_bytes=self.keep_bytes,
             )
-        except (SandboxExhausted, CommandBroken) as error:  # the policy's doing: other commands keep their results
+        except (SandboxExhausted, CommandBroken) as error:  # caused by the policy: other commands keep their results
             return self._result(error=error.code)
         COMMAND_SECONDS.labels("run").observe(ran.duration_s)
         return _result_of(ran, queued_s)

@@ -29,7 +29,7 @@ class EditRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A possible edit."""
+    """An edit that can be made: the new text and what the policy is shown."""
 
     before: str
     """The text that undo restores; its tabs are already spaces."""

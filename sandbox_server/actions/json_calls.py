@@ -19,7 +19,7 @@ _KNOWN = (_COMMANDS[0], _SHELL, _EDITOR, *ANSWERS, _SUBMIT)
 _EDITS = ("view", "create", "str_replace", "insert", "undo_edit")
 _TEXTS = ("file_text", "old_str", "new_str")
 _UNHEEDED = frozenset(("security_risk", "is_input"))
-"""Parameters that newer OpenHands prompts add; `is_input` is not needed, since input for a running command is
+"""Ignored parameters that newer OpenHands prompts add. `is_input` is not needed: input for a running command is
 detected."""
 _DECODER = json.JSONDecoder()
 

@@ -75,10 +75,10 @@ class OpenHandsFrame:
 
 
 class PlainFrame:
-    r"""Output with `\n` only; everything else only if it matters."""
+    r"""Output with `\n` line ends; anything else is added only if it matters."""
 
     def ran(self, steps: Sequence[tuple[str, ShellResult]], *, timeout_s: float) -> str:
-        """The outputs, then a line each for a timeout, a new shell, a non-zero exit code."""
+        """The outputs, then one line each for a timeout, a new shell, and an exit code other than 0."""
         last = steps[-1][1]
         return cut_middle(_lines("".join(_unix(result) for _, result in steps), _timeout(last, timeout_s), last))
 

@@ -22,11 +22,11 @@ OVER = (
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A call that runs nothing; the dialect itself answers it."""
+    """The reply to a call that runs nothing."""
 
     text: str
     code: str
-    """As `Say.code`: answer, bad_call, unknown_tool, bad_parameter."""
+    """One word for the journal, like `Say.code`: answer, bad_call, unknown_tool, bad_parameter."""
 
 
 def blocks(texts: Sequence[str]) -> str:
@@ -40,7 +40,7 @@ def unescaped(text: str) -> str:
 
 
 def shown(result: CommandResult, timeout_s: float) -> str:
-    """What a policy sees of one command: stdout, stderr if any, and how it ended if that matters."""
+    """The text for a policy: the command's stdout, its stderr if any, and its end unless that is exit code 0."""
     parts = [result.stdout.rstrip("\n")]
     if result.stderr.strip():
         parts += ["[stderr]", result.stderr.rstrip("\n")]

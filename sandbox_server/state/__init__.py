@@ -1,1 +1,1 @@
-"""Every live fact in Redis: sessions, leases, the journal, editor history; and the private Redis of one machine."""
+"""Live state in Redis (sessions, leases, the journal, editor history), and the private Redis of one machine."""

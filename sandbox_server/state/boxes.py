@@ -1,4 +1,4 @@
-"""Boxes in Redis (what they have besides their sessions), found by sid or by access token."""
+"""The records of boxes in Redis, beside those of their sessions; found by sid or by access token."""
 
 import hashlib
 from collections.abc import Sequence

@@ -80,7 +80,7 @@ class JournalFlusher:
     async def _drain(self, node: str) -> int:
         run, redis, pending = self._connection.run, self._connection.redis, self._keys.pending(node)
         moved = 0
-        # five times a second there is usually nothing: asked over the pool, that is a fifth of an idle server's CPU
+        # usually there is nothing, five times a second: over redis-py's pool this took a fifth of an idle server's CPU
         if not await self._connection.send("XLEN", pending):
             return moved
         while True:
@@ -100,7 +100,7 @@ class JournalFlusher:
             await run(redis.xdel(pending, *(entry_id for entry_id, _ in entries)))
             moved += len(entries)
             if len(entries) < count:
-                # actions go on while SQL is written; the next round takes theirs, in one transaction
+                # actions that arrive while SQL is written are taken by the next round, in one transaction
                 return moved
 
     async def _one_by_one(self, node: str, texts: list[bytes]) -> None:

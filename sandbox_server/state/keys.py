@@ -37,10 +37,10 @@
 |                      |        | key returned                              |                                        |
 | ends:<node>          | list   | sids of its sessions to be ended          | once it takes them, else 10 minutes    |
 | boxcmd:<sid>:<id>    | string | set once the command was started          | when the box's time is over            |
-| meter:<name>         | string | what a container's or a grading's meter   | two windows of the quotas after the    |
-|                      |        | showed last, in seconds                   | last reading                           |
-| used:<kind>:<digest> | hash   | slice of the window -> what the account   | a window after the last use            |
-|                      |        | used in it, in seconds                    |                                        |
+| meter:<name>         | string | last reading of a container's or a        | two windows of the quotas after the    |
+|                      |        | grading's meter, in seconds               | last reading                           |
+| used:<kind>:<digest> | hash   | slice of the window -> seconds that the   | a window after the last use            |
+|                      |        | account used in it                        |                                        |
 
 Scripts build `live:<node>` from the session's own node field, so this needs one Redis (or one primary with
 replicas), not a Redis Cluster.
@@ -172,11 +172,11 @@ class Keys:
         return f"{self.prefix}ends:{node}"
 
     def meter(self, name: str) -> str:
-        """What a meter showed last."""
+        """The last reading of a meter."""
         return f"{self.prefix}meter:{name}"
 
     def used(self, kind: str, digest: str) -> str:
-        """What an account used."""
+        """The amounts that an account used."""
         return f"{self.prefix}used:{kind}:{digest}"
 
     def gradings(self, node: str) -> str:

@@ -31,7 +31,7 @@ class Hop(StrEnum):
 
 
 HOP: ContextVar[Hop] = ContextVar("hop", default=Hop.FREE)
-"""Hop of the current request."""
+"""The hop of the current request."""
 
 IMAGES_KEPT_S = 7 * 86400
 """Seconds until an image report expires; each server reports its images when it starts."""

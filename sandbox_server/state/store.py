@@ -99,7 +99,7 @@ class Store:
 
     @property
     def boot(self) -> str:
-        """Identifies this process among all of the node's server processes."""
+        """Random id of this server process."""
         return self._leases.boot
 
     async def open(self) -> None:
@@ -167,7 +167,7 @@ class Store:
         return session_of(await self._connection.send("HGETALL", self._keys.session(sid)))
 
     async def interrupted(self, sid: str) -> bool:
-        """Whether an action of the session began and was never acknowledged, so that the next one must tell of it."""
+        """Whether an action of the session began and was never acknowledged; the next observation must say so."""
         return bool(await self._connection.send("EXISTS", self._keys.in_flight(sid)))
 
     async def touch(self, sid: str) -> bool:
@@ -197,9 +197,9 @@ class Store:
         return bool(moved)
 
     async def adopt(self, record: SessionRecord, former: str) -> bool:
-        """Move the session of the dead node `former` to `record.node`, as `record` says; False: another was first.
+        """Move the session from the dead node `former` to `record.node`; False: another node has taken it.
 
-        The action in flight died with the former node.
+        The action in flight is dropped: it died with the former node.
         """
         keys, sid = self._keys, record.sid
         taken = await self._connection.script(
@@ -225,7 +225,7 @@ class Store:
         return found
 
     async def other_nodes(self) -> list[str]:
-        """All nodes but this one that ever had a session."""
+        """The other nodes that ever had a session."""
         names = await self._connection.run(self._connection.redis.smembers(self._keys.nodes))
         return sorted({name.decode() for name in names} - {self._node})
 

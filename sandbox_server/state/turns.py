@@ -98,7 +98,7 @@ class Turn:
 
     @property
     def may_run(self) -> bool:
-        """Whether the session is live and held by this turn, and the action is new."""
+        """Whether this turn holds the session, which is live, and the action is new."""
         return self._lease.held
 
     async def acknowledge(

@@ -1,6 +1,6 @@
-"""What accounts have used within a window, in Redis, so that it counts on all nodes together.
+"""Sums what accounts used within a time window, over all nodes, in Redis.
 
-Amounts are kept in 60 slices of the window, by Redis's clock: a slice leaves the sum as a whole.
+The window has 60 slices, by Redis's clock; a slice that is too old leaves the sum as a whole.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from sandbox_server.state.keys import Keys
 
 _SLICES = 60
 
-# A meter may stand lower than before: its container's processes were all killed and it was started again.
+# A meter may be lower than before: its container was started again after all its processes had been killed.
 # KEYS: of each reading its meter, then the account's sum. ARGV: width of a slice and the window in s, then what each
 # meter shows
 _COUNT = Script("""
@@ -44,7 +44,7 @@ return answer
 
 
 class Kind(StrEnum):
-    """What is used."""
+    """The resource that is used."""
 
     CPU = "cpu"
     """CPU seconds of sessions and boxes."""
@@ -54,19 +54,19 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a meter shows."""
+    """The state of a meter."""
 
     meter: str
-    """A name that no other meter has."""
+    """Unique name of the meter."""
     account: str
     kind: Kind
     shows_s: float
-    """Since the meter began; lower than before: it began anew."""
+    """Seconds since the meter began; a lower value than before means that it began anew."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What an account used of one kind within the window."""
+    """An account's use of one resource within the window."""
 
     slices: Sequence[tuple[float, float]]
     """(seconds until it no longer counts, amount), in any order."""
@@ -77,7 +77,7 @@ class Spent:
         return sum(amount for _, amount in self.slices)
 
     def wait_s(self, bound_s: float) -> float:
-        """Seconds until less than `bound_s` of it counts; 0: that is so now."""
+        """Seconds until the sum is below `bound_s`; 0 if it is now."""
         left = self.total_s
         wait_s = 0.0
         for leaves_s, amount in sorted(self.slices):
@@ -105,7 +105,7 @@ class Usage:
             await self._connection.script(_COUNT, keys, [repr(self._width_s), repr(self._window_s), *shown])
 
     async def spent(self, account: str, kinds: Sequence[Kind]) -> dict[Kind, Spent]:
-        """What the account used of each kind within the window."""
+        """The account's use of each kind within the window."""
         keys = [self._sum(account, kind) for kind in kinds]
         now, *sums = await self._connection.script(_SPENT, keys, [repr(self._width_s)])
         return {kind: self._read(float(now), words) for kind, words in zip(kinds, sums, strict=True)}

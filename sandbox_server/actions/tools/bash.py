@@ -10,7 +10,7 @@ from sandbox_server.actions.tools import calls as in_order
 
 
 class Bash:
-    """See the module. The call's `calls` are Commands, or Replies where nothing is to run, in the policy's order."""
+    """See the module. The argument `calls` has Commands, and Replies for calls that run nothing, in order."""
 
     name = "bash"
 

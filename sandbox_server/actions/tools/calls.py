@@ -17,7 +17,7 @@ _TOOLS: Mapping[str, Tool] = {tool.name: tool for tool in (shell.TOOL, editor.TO
 
 
 class Calls:
-    """See the module. The call's `calls` are Calls, Commands, or Replies where nothing is to run, as written."""
+    """See the module. The argument `calls` has Calls, Commands, and Replies for calls that run nothing, in order."""
 
     name = "calls"
 

@@ -1,4 +1,4 @@
-"""`finish`: nothing ends here; a trainer ends a rollout itself and says so by /postprocess."""
+"""`finish`: only acknowledges the policy's end; the trainer ends the session, by /postprocess."""
 
 from sandbox_server.actions.base import Call, Observation, ToolContext
 from sandbox_server.actions.profiles import headed
@@ -11,7 +11,7 @@ class Finish:
     name = "finish"
 
     async def run(self, call: Call, context: ToolContext) -> Observation:
-        """Say so."""
+        """Return the acknowledgement."""
         return Observation(headed(self.name, OVER, context.profile))
 
 

@@ -1,4 +1,4 @@
-"""`execute_bash`: the commands of one action in the persistent shell, or the handling of one left running there."""
+"""`execute_bash`: runs the commands of one action in the persistent shell, or handles a command still running there."""
 
 import time
 
@@ -29,7 +29,7 @@ class ExecuteBash:
     name = "execute_bash"
 
     async def run(self, call: Call, context: ToolContext) -> Observation:
-        """An empty command polls, `ctrl+c` interrupts, any other text is run, or typed to what is running.
+        """Run the text, or type it to the command that is running; an empty text polls, `ctrl+c` interrupts.
 
         Raises:
             SandboxLost, EngineUnavailable.

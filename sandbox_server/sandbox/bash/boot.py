@@ -11,7 +11,7 @@ _BOOT, _RC, _READY = (
 
 # -p: ignore the image's BASH_ENV and SHELLOPTS
 _BASH = ("bash", "--noprofile", "--norc", "-p", "-c")
-_WAIT = "while :; do sleep 3600 & wait $!; done"  # a trap would let signals from inside through to the first process
+_WAIT = "while :; do sleep 3600 & wait $!; done"  # no trap: it would let signals from inside end it
 
 _SHELL_ENVIRONMENT = {
     "TINI_KILL_PROCESS_GROUP": "1",  # the init passes signals on to the sweeper (boot.bash)

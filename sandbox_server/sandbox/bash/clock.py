@@ -1,4 +1,4 @@
-"""A container's time, which stands still while the container is frozen."""
+"""A clock for one container, which stops while the container is frozen."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ from sandbox_server.errors import SandboxPaused
 
 
 class SandboxClock:
-    """A container's clock; the time limits of its commands use it."""
+    """The clock by which the time limits of a container's commands run."""
 
     def __init__(self) -> None:
         self._stopped_at: float | None = None
@@ -14,11 +14,11 @@ class SandboxClock:
 
     @property
     def stopped(self) -> bool:
-        """The container is frozen."""
+        """Whether the container is frozen."""
         return self._stopped_at is not None
 
     def now(self) -> float:
-        """Current time in seconds; only differences are meaningful."""
+        """Seconds that the container was not frozen; only differences are meaningful."""
         now = asyncio.get_running_loop().time()
         return (now if self._stopped_at is None else self._stopped_at) - self._stood_s
 
@@ -28,12 +28,12 @@ class SandboxClock:
             self._stopped_at = asyncio.get_running_loop().time()
 
     def go(self) -> None:
-        """Let the clock go on; call it when the container runs again."""
+        """Start the clock again; call it when the container runs again."""
         if self._stopped_at is not None:
             self._stood_s += asyncio.get_running_loop().time() - self._stopped_at
             self._stopped_at = None
 
     def check(self) -> None:
-        """Return if the container is not frozen. Raises SandboxPaused."""
+        """Raise SandboxPaused if the container is frozen."""
         if self.stopped:
             raise SandboxPaused("the sandbox is paused; resume it first")

@@ -1,11 +1,11 @@
-"""Streams of a process beside the shell that go through FIFOs: the engine only starts the process.
+"""Carries the streams of a process beside the shell through FIFOs, so that the engine only starts the process.
 
-A bash in the process's place asks for the name of three FIFOs, opens them if it finds `WORD` in the first, and becomes
-the process. Otherwise it goes on with the engine's streams. No process can guess the name, and once the FIFOs are open
-only the container's root can open them again.
+The engine starts a bash, which reads the name of three FIFOs, opens them if the first one holds `WORD`, and replaces
+itself by the process. Otherwise it keeps the engine's streams. No process can guess the name, and once the FIFOs are
+open only the container's root can open them again.
 
-The engine's stream stays open, silent, in the process alone, and tells its end: immediately, or within 2 s where other
-processes hold it. A FIFO could not: whoever holds one open hides the end of the process.
+The engine's stream stays open and silent. Its end is the end of the process: at once, or within 2 s if other processes
+hold it. The end of a FIFO would not do, because any process that holds it open delays it.
 """
 
 import asyncio
@@ -22,18 +22,18 @@ from sandbox_server.sandbox.engine import ExecStream
 
 _PIECE = 1 << 15
 _WRITTEN = 1 << 16  # a FIFO holds as much
-_WIDE = 1 << 18  # bytes that `in` holds once it was full: a file is on its way
-_ROOM_S = 0.001  # from the first room in a full FIFO to the next write: each read of the process makes a little
+_WIDE = 1 << 18  # capacity of `in` after it was full once, because a file is probably being sent
+_ROOM_S = 0.001  # pause before writing to a FIFO that was full: each read of the process makes only a little room
 _AHEAD = 1 << 17  # bytes read ahead of the consumer
-_AFTER_END = 1 << 17  # bytes of each stream read at the process's end at most: others may go on writing
-_AT_ONCE = 4  # pieces written without giving way to others: the other end may be as fast as we are
-_PAUSE_S = 0.005  # between two pieces of output that is dropped, so that a flood costs little
+_AFTER_END = 1 << 17  # most bytes of each stream to read after the process's end: others may go on writing
+_AT_ONCE = 4  # pieces written before yielding to the event loop: the reader may be as fast as we are
+_PAUSE_S = 0.005  # between two pieces of dropped output, so that a flood costs little
 _ANSWER_S = 30.0  # for the bash to say which streams it uses, on a busy host
 _CHOICE = 64  # bytes of its answer at most; more is the engine's message about a process that it could not start
 _OUT, _ERR = 1, 2
 _SUFFIXES = {_OUT: ".out", _ERR: ".err"}
-ENGINE = 9  # the descriptor of the engine's stream in the process; exec_channel.bash closes it in commands
-# Both output FIFOs are opened read-write: a command whose server was killed is not ended by SIGPIPE.
+ENGINE = 9  # descriptor of the engine's stream in the process; exec_channel.bash closes it in commands
+# Both output FIFOs are opened read-write, so that SIGPIPE does not end a command whose server was killed.
 _BECOME = f"""IFS= read -r f; f={TARGET}/$f
 if [[ -p $f.in ]] && {{ exec 3< "$f.in" 5<> "$f.out" 6<> "$f.err"; }} 2> /dev/null &&
   IFS= read -r -t 1 -u 3 word && [[ $word == {WORD.decode().strip()} ]]; then
@@ -54,7 +54,7 @@ class FifoStream:
         self._stream = stream
         self._early = deque(early)
         self._ends = ends
-        self._watch = None if ends is None else asyncio.create_task(_told(stream, ends))
+        self._watch = None if ends is None else asyncio.create_task(_watch(stream, ends))
 
     @classmethod
     async def open(
@@ -118,14 +118,14 @@ class FifoStream:
         await self._stream.resize(rows, cols)
 
     def close(self) -> None:
-        """See `ExecStream.close`. Output of a process that goes on is read and dropped, so that it is not held up."""
-        self._stream.close()  # which ends the watch too
+        """See `ExecStream.close`. If the process goes on, its output is read and dropped, so that it does not block."""
+        self._stream.close()  # also ends the watch
         if self._ends is not None:
             self._ends.close()
 
 
 async def _choice(stream: ExecStream) -> list[tuple[int, bytes]] | None:
-    """None if the process has opened the FIFOs, else what has come out by the engine's stream."""
+    """Wait for the bash's choice: None if it has opened the FIFOs, else the output on the engine's streams so far."""
     seen, rest = b"", []
     with suppress(TimeoutError):
         async with asyncio.timeout(_ANSWER_S):
@@ -142,8 +142,8 @@ async def _choice(stream: ExecStream) -> list[tuple[int, bytes]] | None:
     return [*([(_OUT, seen)] if seen else []), *rest]
 
 
-async def _told(stream: ExecStream, ends: "_Ends") -> None:
-    """Wait until the engine's stream ends, or until somebody writes there, who has broken into the process."""
+async def _watch(stream: ExecStream, ends: "_Ends") -> None:
+    """Wait for the end of the engine's stream; output there is forged by another process, and counts as the end."""
     try:
         await stream.receive()
     finally:
@@ -151,10 +151,10 @@ async def _told(stream: ExecStream, ends: "_Ends") -> None:
 
 
 class _Ends:
-    """Our ends of one stream's FIFOs."""
+    """The server's ends of the three FIFOs of one process."""
 
     def __init__(self, folder: Path) -> None:
-        """Make them. Raises OSError."""
+        """Create the FIFOs and open them. Raises OSError."""
         self.name = secrets.token_hex(16)
         self._in = -1
         self._outs: dict[int, int] = {}
@@ -166,11 +166,11 @@ class _Ends:
         self._room: asyncio.Future[None] | None = None
         self._closed = False
         self._ended = False
-        self._writing = asyncio.Lock()  # only one can wait for room, and what one writes stays together
+        self._writing = asyncio.Lock()  # only one writer may wait for room, and each one's data must stay together
         try:
             for path in self._paths.values():
                 os.mkfifo(path)
-                path.chmod(0o666)  # whatever the umask: the process may run as any user
+                path.chmod(0o666)  # regardless of the umask: the process may run as any user
             self._in = os.open(self._paths[".in"], os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
             for number, suffix in _SUFFIXES.items():
                 self._outs[number] = os.open(self._paths[suffix], os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -180,7 +180,7 @@ class _Ends:
             raise
 
     def opened(self) -> None:
-        """The process has them: keep no end of its own, and nobody else opens them by name."""
+        """After the process has opened its ends: keep only ours, and let nobody else open the FIFOs by name."""
         inward = os.open(self._paths[".in"], os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         os.close(self._in)
         self._in = inward
@@ -245,7 +245,7 @@ class _Ends:
         return piece
 
     def _read_on(self) -> None:
-        # they stay registered while the process is idle: to add and remove them costs as much as a short command
+        # stay registered while the process is idle: adding and removing readers costs as much as a short command
         self._reading = True
         for number, fd in self._outs.items():
             asyncio.get_running_loop().add_reader(fd, self._readable, number)
@@ -262,7 +262,7 @@ class _Ends:
         self._tell()
 
     def _read(self, number: int) -> int:
-        """Take a piece; return its size."""
+        """Read one piece into the queue; return its size."""
         try:
             data = os.read(self._outs[number], _PIECE)
         except BlockingIOError:
@@ -279,7 +279,7 @@ class _Ends:
             _wake(self._news)
 
     def process_ended(self) -> None:
-        """End the stream with what has come out by now, whoever still holds it open."""
+        """End the stream after the output so far, even if other processes hold the FIFOs open."""
         if self._closed:
             return
         self._ended = True
@@ -296,7 +296,7 @@ class _Ends:
             return
         self._closed = True
         self._tell()
-        if ".in" in self._paths:  # nobody has opened them
+        if ".in" in self._paths:  # the process has not opened them
             if self._in >= 0:
                 os.close(self._in)
                 self._in = -1
@@ -322,7 +322,7 @@ class _Ends:
 
 
 class _Discarded:
-    """Reads a FIFO to its end and drops what comes, then removes it."""
+    """Reads a FIFO to its end, drops the data, and removes the FIFO."""
 
     def __init__(self, fd: int, path: Path) -> None:
         self._fd = fd
@@ -342,7 +342,7 @@ class _Discarded:
 
 
 def discard_left(folder: Path) -> None:
-    """Read and drop the output of processes that an earlier server started: they would wait for a reader."""
+    """Read and drop the output of processes that an earlier server started, which would block without a reader."""
     for suffix in _SUFFIXES.values():
         for path in folder.glob(f"*{suffix}"):
             with suppress(OSError):

@@ -1,8 +1,8 @@
-"""The server's ends of the FIFOs through which a container's shell is reached without its engine.
+"""FIFOs that carry the bytes of a container's shell, so that the engine does not have to.
 
-They lie in a folder of this host that the container sees read-only at `TARGET`: its processes can read, fill and hold
-open the FIFOs of their own container, but neither replace nor remove them. boot.bash uses them if it finds `WORD` in
-`in`, which proves that both sides see the same FIFO.
+They lie in a folder of this host, mounted read-only in the container at `TARGET`: its processes can read, fill and hold
+open the FIFOs of their own container, but neither replace nor remove them. boot.bash uses them if `in` holds `WORD`,
+which proves that both sides see the same FIFO.
 """
 
 import asyncio
@@ -24,14 +24,14 @@ WORD = b"sandbox\n"
 _NAMES = ("in", "out")
 
 _PIECE = 1 << 16  # a FIFO holds as much
-_PAUSE_S = 0.001  # after a full FIFO was read: a terminal never fills one, but a policy may, as fast as we read
-_DRAINED = 1 << 20  # bytes that one `drain` reads at most, while another process writes
-_FLAGS = os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC  # read-write: no end of file, no wait for the others
+_PAUSE_S = 0.001  # after reading a full FIFO: only a flood fills it, and may go on as fast as we read
+_DRAINED = 1 << 20  # most bytes that one `drain` reads, because another process may go on writing
+_FLAGS = os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC  # read-write: no end of file, no wait for a peer
 _LEFT_S = 600.0  # a folder older than this without a container is removed; a creation takes less
 
 
 class Fifos:
-    """`in`, which the shell's terminal reads, and `out`, which it writes, of one container."""
+    """The server's ends of one container's two FIFOs: the shell's terminal reads `in` and writes `out`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -41,7 +41,7 @@ class Fifos:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def make(self) -> None:
-        """Make them anew and empty, in place of those of an earlier start. Raises OSError."""
+        """Create empty FIFOs, replacing those of an earlier start. Raises OSError."""
         self._folder.mkdir(parents=True, exist_ok=True)  # /run is empty after the host's start
         self._folder.chmod(0o711)
         self.take_away()
@@ -49,13 +49,13 @@ class Fifos:
             os.mkfifo(self._folder / name, 0o600)
 
     def take_away(self) -> None:
-        """Remove them; the folder stays, without which the container could not be started again. Raises OSError."""
+        """Remove the FIFOs but keep the folder, which a restart of the container needs. Raises OSError."""
         self.close()
         for name in _NAMES:
             (self._folder / name).unlink(missing_ok=True)
 
     def open(self, received: Callable[[bytes], None]) -> bool:
-        """Open them and call `received` with all that comes out; False if there are none."""
+        """Open the FIFOs and call `received` with all output from now on; False if there are no FIFOs."""
         self.close()
         try:
             self._in, self._out = self._opened("in"), self._opened("out")
@@ -68,7 +68,7 @@ class Fifos:
         return True
 
     def write(self, data: bytes) -> None:
-        """Queue `data`. Until `close`, what the container does not read waits here."""
+        """Queue `data`. It stays in memory until the container reads it, or until `close`."""
         if self._loop is None:
             return
         if not self._waiting:
@@ -78,20 +78,20 @@ class Fifos:
         self._waiting += data
 
     def drain(self) -> None:
-        """Hand over what has come out by now."""
+        """Deliver the output so far to the receiver."""
         for _ in range(_DRAINED // _PIECE):
             if not self._read():
                 return
 
     def discard(self) -> None:
-        """Drop what was written and not read: its reader has ended, perhaps in the middle of a line."""
+        """Drop unread input, because its reader has ended, perhaps in the middle of a line."""
         self._waiting.clear()
         with suppress(OSError):
             for _ in range(_DRAINED // _PIECE):
                 os.read(self._in, _PIECE)
 
     def close(self) -> None:
-        """Close our ends; what is unread stays in the FIFOs while the container holds them open."""
+        """Close our ends; unread data stays in the FIFOs while the container holds them open."""
         self._received = None
         self._waiting.clear()
         if self._loop is not None:
@@ -122,11 +122,11 @@ class Fifos:
             loop.call_later(_PAUSE_S, self._read_on, self._received)
 
     def _read_on(self, received: Callable[[bytes], None] | None) -> None:
-        if self._loop is not None and self._received is received:  # not closed meanwhile
+        if self._loop is not None and self._received is received:  # unless closed meanwhile
             self._loop.add_reader(self._out, self._readable)
 
     def _read(self) -> int:
-        """Hand over one piece; return its size."""
+        """Read one piece and deliver it; return its size."""
         if self._received is None:
             return 0
         try:
@@ -159,7 +159,7 @@ class FifoFolders:
         """Why no folders are made; "" while they are."""
 
     def make(self) -> Path | None:
-        """Make a folder for a container, None if FIFOs are not used. Its name, which the container sees, is random."""
+        """Make a folder with a random name for a container; None if FIFOs are not used."""
         if self._base is None or self.unused:
             return None
         folder = self._base / self._node / secrets.token_hex(8)
@@ -179,9 +179,9 @@ class FifoFolders:
             log.info("the engine carries the bytes of shells, which costs an action some 2 ms of CPU", why=why)
 
     def remove_left(self, used: Collection[str]) -> None:
-        """Remove the folders of this node, and of its command lines, that no container has: their makers were killed.
+        """Remove folders without a container, which killed servers or commands of this node left behind.
 
-        `used`: paths of the folders that containers have, as the engine lists them.
+        `used`: paths of the folders that the engine's containers mount.
         """
         before = time.time() - _LEFT_S
         for folder in self._folders():

@@ -8,7 +8,7 @@ from sandbox_server.sandbox.bash.filesystem_channels import ChannelEnded, Exchan
 from sandbox_server.sandbox.bash.filesystem_errors import error_of
 
 _TIMEOUT_S = 30.0  # for one operation
-_ASIDE = 1 << 12  # bytes that the programs of an operation may print besides its answer
+_ASIDE = 1 << 12  # bytes of other output that an operation's programs may print besides the answer
 
 
 async def read(channels: FileSystemChannels, path: str, max_bytes: int) -> bytes:
@@ -43,7 +43,7 @@ async def _ask(channels: FileSystemChannels, most: int, data: bytes, *words: str
 
 
 async def _exchange(exchange: Exchange, most: int, data: bytes, *words: str) -> tuple[str, bytes]:
-    # a function that refuses the data answers before it has read all of it
+    # a function that rejects the data answers before it has read all of it
     sending = asyncio.create_task(exchange.tell(*words, data=data))
     try:
         answer = await exchange.answer(most)

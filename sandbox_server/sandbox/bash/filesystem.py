@@ -147,7 +147,7 @@ async def _fill(
                 await exchange.send(b"%d\n" % len(piece))
                 await exchange.send(piece)
     except (BrokenPipeError, ConnectionResetError):
-        pass  # its final answer says why
+        pass  # the final answer says why
     try:
         async with asyncio.timeout(_TIMEOUT_S):
             await exchange.send(b"0\n" + archive)

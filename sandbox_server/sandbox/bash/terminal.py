@@ -1,4 +1,4 @@
-"""The streams of a container's shell: the engine's attached one, and FIFOs in its place where they work."""
+"""The streams of a container's shell: the engine's attached stream, or FIFOs if they work."""
 
 import asyncio
 from typing import Protocol, cast
@@ -22,8 +22,8 @@ class Listener(Protocol):
 class Terminal(asyncio.Protocol):
     """Splits incoming bytes into output and marks for its listener; writes are buffered and never block.
 
-    With FIFOs (`direct`) the shell's bytes go through them, and the attached stream carries boot.bash's notices alone,
-    whose token no process of the container can read there. Its end is the container's.
+    With FIFOs (`direct`) the shell's bytes go through them. The attached stream then carries only boot.bash's notices,
+    because no process of the container can read their token there. Its end is the end of the container.
     """
 
     def __init__(self, token: str, listener: Listener, fifos: Fifos | None = None) -> None:
@@ -35,16 +35,16 @@ class Terminal(asyncio.Protocol):
 
     @property
     def direct(self) -> bool:
-        """The shell is reached through FIFOs."""
+        """Whether the shell is reached through FIFOs."""
         return self._direct is not None
 
     def open_fifos(self) -> None:
-        """Use the FIFOs if they exist: the container's boot.bash has agreed to them, or has yet to answer."""
+        """Use the FIFOs if they exist; boot.bash has agreed to them, or has not answered yet."""
         if self._fifos is not None and self._fifos.open(self._shell_said):
             self._direct = Scanner(None)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The stream is open."""
+        """Keep the transport of the attached stream."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transport does not inherit from it
 
     def data_received(self, data: bytes) -> None:
@@ -63,7 +63,7 @@ class Terminal(asyncio.Protocol):
                     self._write_attached(b"\n")  # boot.bash waits for it
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The container stopped, the daemon went away, or `close` was called."""
+        """Close the FIFOs and tell the listener, unless `close` was called: the container or the engine stopped."""
         if self._fifos is not None:
             if self._listener is not None:
                 self._fifos.drain()
@@ -74,24 +74,24 @@ class Terminal(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """The container's terminal is attached."""
+        """Whether the container's terminal is attached."""
         return self._transport is not None and not self._transport.is_closing()
 
     def begin(self, token: str) -> None:
-        """Give boot.bash its token, and the word that it looks for in the FIFO."""
+        """Send boot.bash its token, and the word that it expects in the FIFO."""
         if self._fifos is not None:
             self._fifos.write(WORD)
         self._write_attached(token.encode() + b"\n")
 
     def write(self, data: bytes) -> None:
-        """Queue `data` for the shell; after the terminal's end, which the listener has been told of, it is dropped."""
+        """Queue `data` for the shell; it is dropped after the terminal's end (`Listener.disconnected`)."""
         if self._direct is not None and self._fifos is not None:
             self._fifos.write(data)
         else:
             self._write_attached(data)
 
     def close(self) -> None:
-        """Close the streams; the listener is not called any more."""
+        """Close the streams; the listener gets no further calls."""
         self._listener = None
         if self._fifos is not None:
             self._fifos.close()
@@ -108,7 +108,7 @@ class Terminal(asyncio.Protocol):
             self._listener.received(piece, mark)
 
     def _without_fifos(self) -> None:
-        """The container's boot.bash does not use them: its shell is on the attached terminal."""
+        """Give up the FIFOs, because boot.bash put the shell on the attached terminal."""
         self._direct = None
         if self._fifos is not None:
             self._fifos.take_away()

@@ -33,11 +33,11 @@ class Turn:
     """All processes were killed, before or by the action; the container was started again."""
     lost: bool = False
     stopping: bool = False
-    """It is being stopped. If it has not begun, its input was lost with the shell that should have read it."""
+    """It is being stopped. If it had not begun, its input was lost with the former shell."""
     typed: int = 0
     """Bytes of input sent to it."""
     left_running: bool = False
-    """Its caller was told that it still runs. False for a running turn: the caller was cancelled."""
+    """Its caller got the answer that it still runs. A turn that runs with False had its caller cancelled."""
     no_prompt: asyncio.TimerHandle | None = None
     done: asyncio.Event = field(default_factory=asyncio.Event)
     started: float = field(default_factory=time.monotonic)
@@ -52,7 +52,7 @@ class Turn:
 
 
 def without_ours(output: Output) -> Output:
-    """An action's output without the last lines, if they are the shell's own."""
+    """An action's output without trailing lines that the shell itself printed."""
     last = output.tail or output.head
     kept = last
     while _OURS.fullmatch(kept, line := kept.rfind(b"\n", 0, -1) + 1):
