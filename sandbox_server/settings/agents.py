@@ -16,7 +16,7 @@ class AgentSettings(BaseModel):
     """Comma-separated origins (https://host:port) of web pages that may use `/mcp` and `/openenv`. Pages of this
     machine may without being named; a request with any other `Origin` gets 403. Agents and trainers send none."""
     agent_reward_wait_s: Annotated[float, Field(gt=0)] = 45.0
-    """How long a reward is waited for by MCP and OpenEnv; then its verdict is `pending` and can be asked for again.
+    """Longest wait for a reward by MCP and OpenEnv; then its verdict is `pending`, and the client may ask again.
     Their clients give up after 60 s unless told otherwise. SANDBOX_REWARD_WAIT_S is the other bound."""
     openenv_connections: Annotated[int, Field(ge=0)] = 2048
     """Websockets of OpenEnv open at a time on this node; one more gets CAPACITY_REACHED."""

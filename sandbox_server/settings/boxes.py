@@ -34,7 +34,7 @@ class BoxSettings(BaseModel):
     `*`: all. Unset: boxes see the same part of a task image as its sessions. See docs/boxes.md."""
     box_sudo_images: Annotated[tuple[str, ...], NoDecode] = ()
     """Comma-separated patterns of images in whose boxes and template builds sudo, su and other set-user-ID programs
-    work. They make a user the container's root, who has no more rights than without it. Unset: in none. SECURITY.md."""
+    work. They make a user the container's root, which has no more rights than usual (SECURITY.md). Unset: no image."""
     box_sizes: dict[str, BoxSize] = {
         "sm": BoxSize(cpus=1, memory_mb=2048),
         "md": BoxSize(cpus=2, memory_mb=4096),

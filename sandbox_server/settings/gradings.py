@@ -67,8 +67,8 @@ class GradingSettings(BaseModel):
     """Task images sealed at a time, and instances whose false tests are tried at a time, for gradings that hold no slot
     meanwhile; unset: half of SANDBOX_GRADE_CONCURRENCY, at least 1."""
     certify_yield_s: Annotated[float, Field(ge=0)] = 60.0
-    """How long, in all, the runs that find usable false tests of an instance let gradings that wait for a slot go
-    first; 0: not at all."""
+    """Total time that the runs which find an instance's usable false tests may wait while gradings wait for a slot; 0:
+    they do not wait."""
     certify_timeout_s: Annotated[float, Field(gt=0)] = 900.0
     """After this long, no further run starts to find usable false tests of an instance."""
     reward_wait_s: float = 280.0

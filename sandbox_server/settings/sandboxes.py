@@ -31,9 +31,9 @@ class SandboxSettings(BaseModel):
     default. `engine`: the engine's default. Else the path of a profile in Docker's format. gVisor and Kata ignore it.
     """
     fifo_dir: str = "auto"
-    """Folder for the FIFOs through which the shells of a local engine's containers are reached. Engine and server must
-    see it under the same path. `auto`: /run/sandbox-server for root, else `fifos` in SANDBOX_DATA_DIR. `off`: the
-    engine carries the shells' bytes, which takes more CPU; where FIFOs do not work it does so by itself."""
+    """Folder for the FIFOs that carry the bytes of shells in a local engine's containers. Engine and server must see it
+    under the same path. `auto`: /run/sandbox-server for root, else `fifos` in SANDBOX_DATA_DIR. `off`: the engine
+    carries the bytes, which takes more CPU; it also does so where FIFOs do not work."""
     pull: Literal["missing", "never"] = "missing"
     """Whether missing task images are pulled."""
     pull_timeout_s: float = 540.0
@@ -45,9 +45,9 @@ class SandboxSettings(BaseModel):
     cpus: float = 2.0
     """CPU limit of a container."""
     busy_cpu_shares: Annotated[int, Field(ge=2, le=1024)] = 256
-    """CPU weight of a session or box that computes without a pause while the host has no CPU left, so that short
-    actions of others wait less for it; otherwise it is 1024, and 1024 here switches that off. Gradings have
-    SANDBOX_GRADE_CPU_SHARES. Not where the engine runs on another host."""
+    """CPU weight of a session or box that computes without a pause while the host has no free CPU, so that short
+    actions of others wait less behind it. All others have 1024, and 1024 turns this off. Gradings have
+    SANDBOX_GRADE_CPU_SHARES. No effect if the engine runs on another host."""
     pids: int = 512
     """Limit on processes and threads of a container."""
     open_files: int = 4096
@@ -65,8 +65,8 @@ class SandboxSettings(BaseModel):
     service_start_s: Annotated[float, Field(gt=0)] = 120.0
     """Limit on the start of a sandbox's services, until all of them are healthy; then the start fails."""
     service_networks: Annotated[IPv4Network, AfterValidator(_divisible)] = IPv4Network("10.213.0.0/16")
-    """Range of which each sandbox with services has 16 addresses for its own network, from which neither the host nor
-    anything else is reached."""
+    """Address range for the networks of sandboxes with services, 16 addresses each. Nothing outside of such a network
+    can be reached from it, not even the host."""
     disk_watch_s: float = 60.0
     """Interval between measurements of the writable layers; a session past SANDBOX_DISK_MB ends, and its patch is
     graded."""

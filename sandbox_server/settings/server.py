@@ -51,8 +51,8 @@ class ServerSettings(BaseModel):
     keep_alive_s: Annotated[float, Field(gt=0)] = 620.0
     """Seconds that an idle connection stays open. E2B's clients may reuse one after up to 300 s."""
     stop_s: Annotated[float, Field(gt=0)] = 20.0
-    """Seconds after SIGTERM by which the server has ended. Requests that are under way get half of them. What has not
-    been put away by then is left to the next server."""
+    """Longest time from SIGTERM to the server's end. Running requests get half of it. Work that is not finished by then
+    is left to the next server."""
     e2b_prefix: Annotated[str, Field(pattern="^(/[A-Za-z0-9_.-]+)?$")] = "/e2b"
     """Every path is also served under this prefix, for clients whose URL must have one; empty: no prefix."""
 
@@ -104,10 +104,11 @@ class ServerSettings(BaseModel):
     """Limit on taking a session's checkpoint, on giving its state to a container, and on copying it to or from
     SANDBOX_CHECKPOINTS_URL."""
     checkpoint_every: Annotated[int, Field(ge=0)] = 0
-    """A session gets a checkpoint after each so many actions. Then few have to run again when its host has died, or for
-    a copy from an earlier action. 0: none."""
+    """Number of actions after which a session gets another checkpoint, so that few actions have to run again after its
+    host's death, or for a copy from an earlier action. 0: no such checkpoints."""
     checkpoint_every_s: Annotated[float, Field(ge=0)] = 0.0
-    """As SANDBOX_CHECKPOINT_EVERY, after so many seconds of actions. 0: none."""
+    """Like SANDBOX_CHECKPOINT_EVERY, but by the seconds that actions ran. 0: no such checkpoints."""
     hibernate_s: Annotated[float, Field(ge=0)] = 0.0
-    """A session without an action for this long, or a box without a request, sleeps: it has a checkpoint in place of a
-    container, until its next one. Not if a program runs in it. SANDBOX_SESSION_IDLE_S still ends it. 0: never."""
+    """A session without an action for this long, or a box without a request, goes to sleep unless a program runs in it:
+    a checkpoint replaces its container until the next action or request. SANDBOX_SESSION_IDLE_S still ends it. 0:
+    never."""
