@@ -8,7 +8,7 @@ from typing import Any
 
 
 class SessionKind(StrEnum):
-    """What a session runs; `sessions.kinds.Kind` has what differs when sessions are watched and ended."""
+    """Whether a session is a task's or a box; `sessions.kinds.Kind` has how they are watched and ended."""
 
     TASK = "task"
     """An instance: actions are journaled; the session can be restored, its patch is taken and graded."""
@@ -61,7 +61,7 @@ class SessionRecord:
     owner: str = ""
     """Name of the API key that started it; "" for a key without a name, or none. Other named keys do not see it."""
     traceparent: str = ""
-    """Of the request that started it, if traces are sent (W3C Trace Context)."""
+    """Trace of the request that started it (W3C Trace Context), if traces are sent."""
     parent: str = ""
     """Sid of the session that it was copied from; "" if it began anew."""
     forked_at: int = 0

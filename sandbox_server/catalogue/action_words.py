@@ -20,7 +20,7 @@ LONGEST_WORD = 60
 _PART = 6_000
 """Indexed characters of a call, of the beginning of an observation and of its end."""
 _WORDS = 1_000
-"""Of one action. A tsvector has at most 1 MB."""
+"""Limit on the words of one action; a tsvector has at most 1 MB."""
 _LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}  # as SQLite's tokenizer: only ASCII
 
 _NUMBERED = text(

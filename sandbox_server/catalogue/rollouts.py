@@ -21,7 +21,7 @@ class Reported:
     tokens: tuple[TurnTokens, ...] = ()
     """Tokens of each turn, in order; () if not reported."""
     format: str = ""
-    """Of the answer; "": the instance's."""
+    """Format of the answer; "": the instance's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ class Snapshot:
     created_at: float
     """Unix seconds."""
     size_bytes: int
-    """Of its files, compressed."""
+    """Compressed size of its files."""
     box: BoxRecord
     """The box as it was then, without its secrets."""
     image: str

@@ -117,7 +117,7 @@ class InstanceImageRow(Base):
     __tablename__ = "instance_images"
 
     image: Mapped[str] = mapped_column(Text, primary_key=True)
-    """As the instance names it."""
+    """Name of the image, as the instance has it."""
     instance_id: Mapped[str] = mapped_column(String(400), primary_key=True)
     setup_sha256: Mapped[str] = mapped_column(String(64))
     """Of how its sandbox is set up: many instances of an image have one set-up."""
@@ -268,7 +268,7 @@ class PassHourRow(Base):
 
 
 class ReceiptRow(Base):
-    """What one grading used and found, as ASCII JSON; also of gradings that another one overtook."""
+    """The evidence of one grading, as ASCII JSON; also of gradings whose verdict another one replaced."""
 
     __tablename__ = "receipts"
 
@@ -279,7 +279,7 @@ class ReceiptRow(Base):
 
 
 class RolloutRow(Base):
-    """What a trainer said of a session: rewards and each turn's tokens (JSON), the answer's format; "": nothing."""
+    """A trainer's report on a session: rewards and each turn's tokens (JSON), the answer's format; "" for none."""
 
     __tablename__ = "rollouts"
 
@@ -360,9 +360,9 @@ class TemplateFileRow(Base):
 
     template_id: Mapped[str] = mapped_column(String(40), primary_key=True)
     files_hash: Mapped[str] = mapped_column(String(100), primary_key=True)
-    """As the client computes it of the files."""
+    """Hash of the files, computed by the client."""
     upload_sha256: Mapped[str] = mapped_column(String(64), unique=True)
-    """Of the secret in the upload's URL."""
+    """Hash of the secret in the upload's URL."""
     size_bytes: Mapped[int]
     body: Mapped[bytes | None]
     """None: not uploaded yet."""
@@ -378,7 +378,7 @@ class SnapshotRow(Base):
     snapshot_id: Mapped[str] = mapped_column(String(40), primary_key=True)
     owner: Mapped[str] = mapped_column(String(100), index=True)
     name: Mapped[str] = mapped_column(String(300))
-    """With its tag; "" for none."""
+    """`name:tag`; "" for none."""
     sid: Mapped[str] = mapped_column(String(40))
     node: Mapped[str] = mapped_column(Text)
     created_at: Mapped[float]
@@ -393,4 +393,4 @@ class SessionTokenRow(Base):
 
     sid: Mapped[str] = mapped_column(String(40), primary_key=True)
     sha256: Mapped[str] = mapped_column(String(64))
-    """Of the token, in hexadecimal digits."""
+    """Hash of the token, in hexadecimal digits."""

@@ -48,7 +48,7 @@ class Recipe(_Stored):
 
 
 class Result(_Stored):
-    """What a build has found out, for the boxes that run its image."""
+    """The result of a build, for the boxes that run its image."""
 
     image: str = ""
     root: str = ""

@@ -64,7 +64,7 @@ async def capture(sandbox: Sandbox, outside: Outside, writing: Writing, *, timeo
 
 
 async def capture_files(sandbox: Sandbox, outside: Outside, writing: Writing, *, timeout_s: float) -> tuple[str, ...]:
-    """As `capture`, for a sandbox without a shell. Programs that `Sandbox.start` runs are not reported."""
+    """Like `capture`, for a sandbox without a shell. Programs started by `Sandbox.start` are not reported."""
     try:
         async with asyncio.timeout(timeout_s), _tree(sandbox, outside) as tree:
             return _told(await _take_files(sandbox, outside, tree, writing, timeout_s))
@@ -77,7 +77,7 @@ async def capture_files(sandbox: Sandbox, outside: Outside, writing: Writing, *,
 async def restore_files(
     sandbox: Sandbox, checkpoint: Checkpoint, store: Checkpoints, *, timeout_s: float, outside: Outside | None = None
 ) -> None:
-    """As `restore`, for a sandbox without a shell."""
+    """Like `restore`, for a sandbox without a shell."""
     try:
         async with asyncio.timeout(timeout_s), _tree(sandbox, outside) as tree:
             if tree is None or not await _put_from_host(tree, checkpoint, store, {}):

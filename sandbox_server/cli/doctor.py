@@ -37,7 +37,7 @@ _ALIKE = 0.88  # SANDBOX_COMMAND_TIMEOUT is 0.96 like SANDBOX_COMMAND_TIMEOUT_S
 
 
 class _Unwell(Exception):
-    """What is wrong, and what to do."""
+    """A check failed; the text says why, and what to do."""
 
 
 @app.command(epilog="Example: sandbox-server doctor")

@@ -13,7 +13,7 @@ app = typer.Typer()
 
 
 class Format(StrEnum):
-    """What one session is exported as."""
+    """The format in which one session is exported."""
 
     HTML = "html"
     ASCIICAST = "asciicast"

@@ -38,7 +38,7 @@ _TOGETHER = 1000  # instances whose repositories are fetched together
 
 
 class Built(StrEnum):
-    """What `images build` makes; SAMPLES are several images."""
+    """An argument of `images build`; SAMPLES stands for several images."""
 
     EGRESS = "egress"
     SEARCH = "search"

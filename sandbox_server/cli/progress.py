@@ -27,7 +27,7 @@ class Progress:
             self._bar.update(1)
 
     def tell(self, step: str) -> None:
-        """What a bar makes unnecessary."""
+        """Print a line unless a progress bar shows the same."""
         if not self._shown:
             typer.echo(step, err=True)
 

@@ -283,7 +283,7 @@ def _raw(fd: int) -> Iterator[None]:
 
 
 class _Input:
-    """What comes by stdin, read by a thread that may wait in its read for good: it does not hold up the exit."""
+    """Reads stdin on a daemon thread, so that a read that never returns does not delay the exit."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -301,7 +301,7 @@ class _Input:
                 asyncio.run_coroutine_threadsafe(self._pieces.put(data), self._loop).result()
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """What has come since the last piece, joined: a request for each key would lag behind a paste."""
+        """All input since the last piece, joined, because one request per key would lag behind a paste."""
         over = False
         while not over:
             parts = [await self._pieces.get()]

@@ -38,7 +38,7 @@ class Load(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NodeRequests:
-    """What handles the requests that other nodes leave in Redis for this one."""
+    """The handlers of requests that other nodes leave in Redis for this one."""
 
     announced: Callable[[Sequence[str]], Awaitable[object]]
     """Prepares for starts of these instances, which are expected to be placed here."""

@@ -36,7 +36,7 @@ _NAMES_FOR_S = 5.0  # how long the list of nodes is reused; a new node gets its 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be placed (an instance or a kind of boxes), and which nodes have its image."""
+    """An instance, or a kind of boxes, to be placed, and the nodes that have its image."""
 
     instance_id: str
     """Or the name of the kind of boxes."""

@@ -95,7 +95,7 @@ class BuildLimits:
 
 @dataclass(slots=True)
 class _State:
-    """What steps leave besides files."""
+    """Environment, user and working folder after some steps."""
 
     inherited: Mapping[str, str]
     """Environment of the base image."""
@@ -143,7 +143,7 @@ class _State:
 
 @dataclass(slots=True)
 class _Scene(_State):
-    """What a step runs in."""
+    """The container of the steps, with their time limit and the uploaded archives."""
 
     sandbox: Sandbox
     left_s: Callable[[], float]

@@ -81,7 +81,7 @@ class Workspaces:
         return Prepared(name, made.labels.get(_BASE_LABEL, ""), made.labels.get(LEFT_OUT_LABEL, ""))
 
     async def services(self, instance: TaskInstance) -> tuple[ServiceSpec, ...]:
-        """What stands beside each sandbox of `instance`; makes the images if necessary.
+        """The services of each sandbox of `instance`; makes their images if necessary.
 
         Raises:
             ImageUnavailable, EngineUnavailable.

@@ -342,7 +342,7 @@ class Pool:
         return result.outcome is ShellOutcome.FINISHED and not result.shell_replaced
 
     async def _runs(self, sandbox: Sandbox) -> bool:
-        """As `_answers`, for a container without a shell."""
+        """Like `_answers`, for a container without a shell."""
         try:
             async with asyncio.timeout(_LIVENESS_S):
                 result = await sandbox.exec(["true"], timeout_s=_LIVENESS_S)

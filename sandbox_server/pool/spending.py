@@ -16,7 +16,7 @@ _CLOSE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class SpendingBounds:
-    """What one account may use within the window; 0: no bound."""
+    """The limits of one account within the window; 0: no limit."""
 
     cpu_s: float
     grading_s: float

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 MOST_BYTES = 8 << 20
-"""Of the archives of one task, in base64: an instance is read whole from SQL."""
+"""Limit on the archives of one task, in base64, because an instance is read whole from SQL."""
 _LEFT_OUT = {".harborignore", ".git", "__pycache__", ".DS_Store"}
 
 

@@ -30,7 +30,7 @@ class SessionFilter:
     instance: str | None = None
     verdict: str | None = None
     masked: bool | None = None
-    """Of graded sessions."""
+    """Whether the verdict is masked; selects graded sessions only."""
     node: str | None = None
     owner: str | None = None
     """Name of the API key that started them; "": a key without a name."""
@@ -110,7 +110,7 @@ class RunCount:
     masked: int
     resolved: int
     mean_reward: float | None
-    """Of the unmasked sessions; None: there is none."""
+    """Mean over the unmasked sessions; None: there is none."""
     first: float
     """Start of its first session, within the window."""
     last: float

@@ -57,7 +57,7 @@ _Job = tuple[SourceRow | BadRow, Trees | None]
 
 @dataclass(frozen=True, slots=True)
 class BuildOptions:
-    """What a build depends on besides its input."""
+    """The settings of a build."""
 
     output: Path
     repos: Path | None = None

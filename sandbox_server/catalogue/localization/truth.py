@@ -14,7 +14,7 @@ class _Record(BaseModel):
 
 
 class Truth(_Record):
-    """What a patch changes, at every level; all paths are those of the base tree."""
+    """The locations that a patch changes, at every level; all paths are those of the base tree."""
 
     files: tuple[str, ...] = ()
     """Sorted: edited, deleted and renamed-from files, all to be found at the base commit."""
