@@ -24,7 +24,7 @@ def egress_of(allow: Sequence[str], deny: Sequence[str]) -> Egress | None:
     if len(allow) + len(deny) > _MOST_TARGETS:
         raise MalformedRequest(f"more than {_MOST_TARGETS} rules for the network; name ranges of addresses")
     if any("*" in entry for entry in (*allow, *deny)):
-        raise MalformedRequest("rules apply to addresses here, so a name with * cannot be allowed: name each host")
+        raise MalformedRequest("rules hold to addresses here, so no name with * can be allowed: name each host")
     try:
         allowed, denied = (tuple(map(Target.parse, entries)) for entries in (allow, deny))
     except ValueError as e:

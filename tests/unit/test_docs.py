@@ -1,16 +1,25 @@
-"""The documents agree with the code on errors, verdicts and settings."""
+"""The documents agree with the code on errors, verdicts, settings, requests and commands."""
 
 import re
 import runpy
+from collections.abc import Iterator
 from pathlib import Path
 
-from sandbox_server import errors
+import pytest
+
+from sandbox_server import cli, errors
+from sandbox_server.app import create_app
 from sandbox_server.cli import rewards
 from sandbox_server.cli.settings import markdown
 from sandbox_server.records import VerdictName
 from sandbox_server.settings import Settings
 
 DOCS = Path(__file__).parents[2] / "docs"
+ROOT = DOCS.parent
+PAGES = [
+    *DOCS.rglob("*.md"),
+    *(ROOT / name for name in ("README.md", "SECURITY.md", "CONTRIBUTING.md", "client/README.md")),
+]
 
 
 def error_rows() -> list[str]:
@@ -70,3 +79,59 @@ def test_every_setting_is_in_the_settings_document() -> None:
     """The generator would miss a field outside all groups of the class."""
     named = re.findall(r"^\| `SANDBOX_(\w+)`", markdown(), re.MULTILINE)
     assert sorted(named) == sorted(name.upper() for name in Settings.model_fields)
+
+
+def requests() -> Iterator[tuple[str, str, str]]:
+    """(method, path with {} for each parameter, query) of each request under /v1 that a page names."""
+    for page in PAGES:
+        for others, method, path, query in re.findall(
+            r"((?:`[A-Z]+`, )*)`(GET|HEAD|POST|PUT|DELETE) (/v1/[^`? ]*)(?:\?([^` ]*))?[^`]*`", page.read_text()
+        ):
+            for one in (*re.findall(r"[A-Z]+", others), method):
+                yield one, re.sub(r"\{[^}]*\}?|(?<=/)[A-Z]+(?=/|$)", "{}", path), query
+
+
+def test_every_request_in_the_documents_is_served(tmp_path: Path) -> None:
+    """A reader would send a request, or a parameter, that the server does not know, or miss one."""
+    app = create_app(Settings(data_dir=tmp_path), lambda _: pytest.fail("not to be opened"))
+    served = {
+        (method.upper(), re.sub(r"\{[^}]*\}", "{}", path)): {given["name"] for given in operation.get("parameters", ())}
+        for path, methods in app.openapi()["paths"].items()
+        for method, operation in methods.items()
+    }
+    named = set(requests())
+    unknown = {(method, path) for method, path, _ in named} - set(served)
+    assert unknown == set()
+    wrong = [
+        f"{method} {path}: {name}"
+        for method, path, query in named
+        for name in re.findall(r"(\w+)=", query)
+        if name not in served[method, path]
+    ]
+    assert wrong == []
+    ours = {(method, path) for method, path in served if path.startswith("/v1/")}
+    assert ours - {(method, path) for method, path, _ in named} == set()
+
+
+def test_every_variable_in_the_documents_is_read() -> None:
+    """A reader would set a variable that has no effect, for instance after it was renamed."""
+    folders = ("sandbox_server", "client", "deploy", "scripts", "tests")
+    sources = [
+        path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix != ".md" and path.is_file()
+    ]
+    known = {f"SANDBOX_{name.upper()}" for name in Settings.model_fields}
+    for path in (*sources, ROOT / "docker-compose.yml"):
+        known |= set(re.findall(r"SANDBOX_[A-Z0-9_]*[A-Z0-9]", path.read_text(errors="replace")))
+    known |= {f"SANDBOX_TEST_{name}" for name in ("INSTANCE", "SOLVE")}  # client/tests/conftest.py puts them together
+    for page in PAGES:
+        named = set(re.findall(r"(?<![A-Z_])SANDBOX_[A-Z0-9_]*[A-Z0-9](?![A-Z0-9_])", page.read_text()))
+        assert named - known == set(), page.name
+
+
+def test_every_command_in_the_documents_exists() -> None:
+    """A reader would type a command that is gone."""
+    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for page in PAGES:
+        code = "\n".join(re.findall(r"`[^`\n]+`|^```.*?^```", page.read_text(), re.MULTILINE | re.DOTALL))
+        assert set(re.findall(r"\bmake ([a-z][a-z0-9-]*)", code)) <= targets, page.name
+        assert set(re.findall(r"sandbox-server ([a-z][a-z-]*)", code)) <= set(cli.VERBS), page.name
