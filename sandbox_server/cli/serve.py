@@ -3,24 +3,27 @@
 import asyncio
 import contextlib
 import gc
+import logging
 import math
 import os
 import resource
 import socket
 import sys
 import threading
+from collections.abc import AsyncIterator
 from types import AsyncGeneratorType
 
 import typer
 import uvicorn
 
-from sandbox_server.app import Build, create_app
+from sandbox_server.app import Build, Parts, create_app
 from sandbox_server.app.access import is_loopback
 from sandbox_server.app.build import build
 from sandbox_server.app.data_folder import UMASK
 from sandbox_server.app.one_write import OneWriteProtocol
 from sandbox_server.app.upgraded import Upgraded
 from sandbox_server.cli import configuration
+from sandbox_server.errors import ServiceError
 from sandbox_server.settings import Settings
 from sandbox_server.telemetry import configure_logging, logger
 
@@ -53,6 +56,24 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         # long-lived objects: a full collection would scan them, block the loop for 80 ms (measured) and free nothing
         gc.freeze()
+
+
+class _Opening:
+    """Opens the parts by `build`; keeps the error if they fail to open for a known reason, such as no Docker."""
+
+    def __init__(self, build: Build) -> None:
+        self._build = build
+        self.error: ServiceError | ValueError | None = None
+
+    @contextlib.asynccontextmanager
+    async def __call__(self, settings: Settings) -> AsyncIterator[Parts]:
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                parts = await stack.enter_async_context(self._build(settings))
+            except (ServiceError, ValueError) as error:
+                self.error = error
+                raise
+            yield parts
 
 
 @app.command(epilog="Example: sandbox-server serve --port 8000")
@@ -104,7 +125,32 @@ def run(settings: Settings, build: Build) -> None:
     # the usual soft limit of 1,024 is too low for a thousand clients and the streams of their sandboxes
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    # bound before the parts open: a second server started by mistake must not touch the first one's sessions
+    listener = _bound(config, settings)
+    settings = settings.model_copy(update={"port": listener.getsockname()[1]})  # announced to other nodes
+    opening = _Opening(build)
+    config.app = app = create_app(settings, opening)
+    if settings.log_level != "debug":  # uvicorn prints 250 lines of stack, in which a newcomer has to find the reason
+        logging.getLogger("uvicorn.error").addFilter(lambda _: opening.error is None)
+    with listener:
+        log.info("starting", host=settings.host, port=settings.port, node=settings.node_id)
+        server = _Server(config, stop_s=settings.stop_s)
+        app.state.stop = lambda: setattr(server, "should_exit", True)  # an orderly stop with status 0
+        gc.collect()  # collect garbage of the imports before the freeze
+        try:
+            with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises it again after an orderly stop
+                server.run(sockets=[listener])
+        finally:  # uvicorn exits if the start failed
+            if opening.error is not None:
+                sys.stderr.write(
+                    f"The server does not start: {opening.error}\n"
+                    "`sandbox-server doctor` checks every part; SANDBOX_LOG_LEVEL=debug shows the stack.\n"
+                )
+    if not server.started:
+        raise SystemExit(_STARTUP_FAILURE)
+
+
+def _bound(config: uvicorn.Config, settings: Settings) -> socket.socket:
+    """The listening socket, bound before any part opens: a second server must not touch the first one's sessions."""
     try:
         listener = config.bind_socket()  # prints the system's error
     except SystemExit:
@@ -115,17 +161,7 @@ def run(settings: Settings, build: Build) -> None:
         raise
     # uvicorn makes it inheritable; a child that outlives a killed server briefly would keep the address taken
     listener.set_inheritable(False)
-    settings = settings.model_copy(update={"port": listener.getsockname()[1]})  # announced to other nodes
-    config.app = app = create_app(settings, build)
-    with listener:
-        log.info("starting", host=settings.host, port=settings.port, node=settings.node_id)
-        server = _Server(config, stop_s=settings.stop_s)
-        app.state.stop = lambda: setattr(server, "should_exit", True)  # an orderly stop with status 0
-        gc.collect()  # collect garbage of the imports before the freeze
-        with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises it again after an orderly stop
-            server.run(sockets=[listener])
-    if not server.started:
-        raise SystemExit(_STARTUP_FAILURE)
+    return listener
 
 
 def _end_now(stop_s: float, loop: asyncio.AbstractEventLoop) -> None:
