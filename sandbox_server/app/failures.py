@@ -16,7 +16,6 @@ from sandbox_server.app.access import send_error
 from sandbox_server.boxes.boxes import Boxes
 from sandbox_server.errors import (
     InfrastructureError,
-    MalformedRequest,
     RequestError,
     SandboxLost,
     SandboxPaused,
@@ -25,7 +24,7 @@ from sandbox_server.errors import (
 )
 from sandbox_server.lifecycle import SessionState
 from sandbox_server.protocols._traits import TRAIT, Trait
-from sandbox_server.protocols._wire import refusal, retry_after
+from sandbox_server.protocols._wire import malformed, refusal, retry_after
 from sandbox_server.telemetry import INFRA_ERRORS, logger
 
 log = logger(__name__)
@@ -94,8 +93,8 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def validation(request: Request, error: RequestValidationError) -> Response:
-        faults = [f"{'.'.join(str(part) for part in fault['loc'][1:])}: {fault['msg']}" for fault in error.errors()]
-        return await service_error(request, MalformedRequest("; ".join(faults)))
+        faults = ((".".join(str(part) for part in fault["loc"][1:]), str(fault["msg"])) for fault in error.errors())
+        return await service_error(request, malformed(faults))
 
     @app.exception_handler(HTTPException)
     async def routing(request: Request, error: HTTPException) -> Response:

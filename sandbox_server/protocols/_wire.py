@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from fastapi import Request, Response
@@ -56,7 +56,7 @@ async def read(request: Request, model: type[Model]) -> Model:
     """
     value = await read_json(request)
     if not isinstance(value, dict):
-        raise MalformedRequest(f"The body must be a JSON object, not {type(value).__name__}.")
+        raise MalformedRequest(f"The body must be a JSON object, not {type(value).__name__}; see /docs.")
     return modelled(value, model)
 
 
@@ -73,8 +73,9 @@ async def json_in(body: bytes) -> object:
         return _DECODER.decode(body.decode("utf-8"))
     except RecursionError:
         raise MalformedRequest("The body nests too deeply.") from None
-    except ValueError as error:  # not UTF-8, not JSON, or a number with thousands of digits
-        raise MalformedRequest(f"The body is not JSON in UTF-8: {error}") from None
+    except ValueError as error:  # empty, not UTF-8, not JSON, or a number with thousands of digits
+        why = f"The body is not JSON in UTF-8: {error}." if body.strip() else "The body is empty; send a JSON object."
+        raise MalformedRequest(why) from None
 
 
 def modelled(value: Mapping[str, object], model: type[Model]) -> Model:
@@ -83,8 +84,17 @@ def modelled(value: Mapping[str, object], model: type[Model]) -> Model:
         return model.model_validate(value)
     except ValidationError as error:
         faults = faults_of(error)
-        named = {str((*fault["loc"], "body")[0]): fault["msg"] for fault in faults}  # no location: the body as a whole
-        raise MalformedRequest("; ".join(f"{name}: {text}" for name, text in named.items())) from None
+        raise malformed((str((*fault["loc"], "body")[0]), fault["msg"]) for fault in faults) from None
+
+
+def malformed(faults: Iterable[tuple[str, str]]) -> MalformedRequest:
+    """The error for these (field, pydantic's message) pairs; a field that takes several types has several messages."""
+    texts: dict[str, list[str]] = {}
+    for name, text in faults:
+        said = texts.setdefault(name, [])
+        if (plain := text.removeprefix("Value error, ")) not in said:
+            said.append(plain)
+    return MalformedRequest("; ".join(f"{name}: {', or '.join(said)}" for name, said in texts.items()) + "; see /docs.")
 
 
 def named_instance(named: int | str) -> int | str:

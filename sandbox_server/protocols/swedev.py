@@ -203,7 +203,14 @@ async def postprocess(request: Request) -> Response:
     except ServiceError as error:
         return json_answer({"sid": sid, "error": {"code": _counted(error), "detail": error.detail}})
     if record is None:
-        return json_answer({"error": {"code": "unknown_session", "detail": "No such session."}})
+        return json_answer(
+            {
+                "error": {
+                    "code": "unknown_session",
+                    "detail": "There is no such session: its start failed or it ended long ago.",
+                }
+            }
+        )
     return json_answer({"sid": record.sid, "state": record.state})
 
 

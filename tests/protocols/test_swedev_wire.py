@@ -104,6 +104,25 @@ def test_malformed_requests_are_4xx(http: httpx.Client, path: str, raw: bytes) -
     assert answer.status_code == 422 and is_refusal(answer) and answer.json()["code"] == "malformed_request"
 
 
+@pytest.mark.parametrize(
+    ("path", "raw", "said"),
+    [
+        ("/start_instance", b"", "The body is empty; send a JSON object."),
+        ("/start_instance", b"[]", "The body must be a JSON object, not list; see /docs."),
+        ("/start_instance", b"{}", "instance_hash: Field required; see /docs."),
+        (
+            "/start_instance",
+            b'{"instance_hash": true}',
+            "instance_hash: Input should be a valid integer, or Input should be a valid string; see /docs.",
+        ),
+        ("/process_action", b"{}", "sid: Field required; content: Field required; see /docs."),
+    ],
+)
+def test_a_malformed_request_is_told_what_to_send(http: httpx.Client, path: str, raw: bytes, said: str) -> None:
+    """Somebody with curl has to guess: "should be a valid string" where an integer is right too."""
+    assert http.post(path, content=raw).json()["detail"] == said
+
+
 @pytest.mark.parametrize("number", ["17.0", "1e3", "true"])
 def test_what_is_wrong_with_a_sid_is_told(http: httpx.Client, number: str) -> None:
     """A float sid is refused with an explanation."""
@@ -111,6 +130,7 @@ def test_what_is_wrong_with_a_sid_is_told(http: httpx.Client, number: str) -> No
     assert answer.status_code == 422
     detail = answer.json()["detail"]
     assert "keep it as the start gave it" in detail and ("float" in detail or "bool" in detail), detail
+    assert detail.startswith("sid: a sid is an integer"), detail
 
 
 @pytest.mark.parametrize("content", [None, 1, True, ["x"], {"x": 1}])
