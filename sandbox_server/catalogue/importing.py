@@ -83,7 +83,7 @@ def _family(row: SourceRow) -> str:
             return matching[0]
     keys = ", ".join(sorted(row.fields)[:12]) or "none"
     known = ", ".join(_IMPORTERS)
-    raise row.rejected(f"of no family we know ({known}); its keys: {keys}. If it is of one, name it by --family")
+    raise row.rejected(f"its keys fit no known family ({known}): {keys}; if it belongs to one, name that with --family")
 
 
 def _converted(importer: Importer, rows: list[SourceRow], converter: OldRowConverter) -> Iterator[TaskInstance]:

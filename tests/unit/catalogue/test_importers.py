@@ -236,7 +236,7 @@ def test_an_id_twice_names_both_lines(tmp_path: Path) -> None:
 
 def test_a_row_of_nobody_is_refused(tmp_path: Path) -> None:
     """The error lists the row's keys, because usually it is the wrong file."""
-    with pytest.raises(RowRejected, match=r"line 2: of no family we know .*; its keys: bar, foo"):
+    with pytest.raises(RowRejected, match=r"line 2: its keys fit no known family .*: bar, foo"):
         imported(tmp_path, FIVE, {"foo": 1, "bar": 2})
 
 
