@@ -66,7 +66,7 @@ def resident_kb(server: Server) -> int:
 def box(live: Server) -> Iterator[Box]:
     box = Box(live)
     box.run(LAY_OUT)
-    box.first("/etc/passwd")  # lanes that stay are begun now
+    box.first("/etc/passwd")  # exec channels that stay are opened now
     box.http.put(box.files, params={"path": "/tmp/first"}, content=b"text")
     yield box
     box.http.delete(f"/v1/boxes/{box.sid}")

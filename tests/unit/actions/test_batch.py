@@ -21,7 +21,7 @@ from tests.golden.play import context
 
 
 @dataclass
-class Lanes:
+class CountingSandbox:
     """A sandbox whose commands are seconds to sleep, or the name of a fault; the real one is tested in conformance."""
 
     running: int = 0
@@ -54,39 +54,39 @@ def task(**spec) -> TaskInstance:
     return TaskInstance(instance_id="i", repo="a/b", sandbox=SandboxSpec(images=("x",), workdir="/repo", **spec))
 
 
-async def run(lanes: Lanes, *commands: str, timeout_s: float = 5.0, **bounds) -> list[CommandResult]:
+async def run(sandbox: CountingSandbox, *commands: str, timeout_s: float = 5.0, **bounds) -> list[CommandResult]:
     batches = Batches(BatchBounds(**bounds))
-    return await batches.run(lanes, task(), [Command(one) for one in commands], timeout_s=timeout_s)
+    return await batches.run(sandbox, task(), [Command(one) for one in commands], timeout_s=timeout_s)
 
 
 async def test_results_are_in_the_order_of_their_commands():
     """The quickest command's output is taken for the first one's."""
-    results = await run(Lanes(), "0.2 a", "0.01 b", "0.1 c")
+    results = await run(CountingSandbox(), "0.2 a", "0.01 b", "0.1 c")
     assert [one.stdout for one in results] == ["0.2 a", "0.01 b", "0.1 c"]
 
 
 @pytest.mark.parametrize(("bounds", "most"), [({"parallel": 3}, 3), ({"parallel": 8, "node_parallel": 2}, 2), ({}, 8)])
 async def test_no_more_run_at_a_time_than_the_bounds_say(bounds, most):
     """One turn takes the whole host."""
-    lanes = Lanes()
-    results = await run(lanes, *["0.03"] * 9, **bounds)
-    assert lanes.most == most
+    sandbox = CountingSandbox()
+    results = await run(sandbox, *["0.03"] * 9, **bounds)
+    assert sandbox.most == most
     assert results[-1].queued_ms > 25, "the ninth waits for one of the first eight at least, which take 30 ms"
     assert results[0].queued_ms < results[-1].queued_ms
 
 
-async def test_sessions_share_the_nodes_lanes():
+async def test_sessions_share_the_nodes_bound():
     """Each batch brings its own bound, so that the node has none."""
-    lanes, batches = Lanes(), Batches(BatchBounds(node_parallel=4))
-    work = [batches.run(lanes, task(), [Command("0.02")] * 8, timeout_s=5) for _ in range(4)]
+    sandbox, batches = CountingSandbox(), Batches(BatchBounds(node_parallel=4))
+    work = [batches.run(sandbox, task(), [Command("0.02")] * 8, timeout_s=5) for _ in range(4)]
     await asyncio.gather(*work)
-    assert lanes.most == 4
+    assert sandbox.most == 4
 
 
 async def test_a_batch_ends_in_its_time_and_says_what_did_not_run():
     """A turn of slow commands takes longer than the client waits."""
     began = time.monotonic()
-    results = await run(Lanes(), "9 a", "9 b", "9 c", timeout_s=0.2, parallel=2)
+    results = await run(CountingSandbox(), "9 a", "9 b", "9 c", timeout_s=0.2, parallel=2)
     assert time.monotonic() - began < 5
     assert [(one.exit_code, one.timed_out, one.error) for one in results] == [(None, True, "")] * 3
     assert results[2].wall_ms == 0 and results[2].queued_ms >= 190 and results[0].wall_ms > 0
@@ -94,47 +94,47 @@ async def test_a_batch_ends_in_its_time_and_says_what_did_not_run():
 
 async def test_a_command_that_finds_no_room_on_the_host_is_not_blamed():
     """The policy is told that its command was too slow."""
-    lanes, batches = Lanes(), Batches(BatchBounds(node_parallel=1))
-    first = asyncio.create_task(batches.run(lanes, task(), [Command("0.3")], timeout_s=5))
+    sandbox, batches = CountingSandbox(), Batches(BatchBounds(node_parallel=1))
+    first = asyncio.create_task(batches.run(sandbox, task(), [Command("0.3")], timeout_s=5))
     await asyncio.sleep(0.05)
-    (result,) = await batches.run(lanes, task(), [Command("0.1")], timeout_s=0.1)
+    (result,) = await batches.run(sandbox, task(), [Command("0.1")], timeout_s=0.1)
     assert (result.exit_code, result.timed_out, result.error) == (None, False, "no_capacity")
     assert (await first)[0].exit_code == 0
-    assert (await batches.run(lanes, task(), [Command("0")], timeout_s=1))[0].exit_code == 0
+    assert (await batches.run(sandbox, task(), [Command("0")], timeout_s=1))[0].exit_code == 0
 
 
 async def test_a_sandbox_at_its_limit_costs_the_command_that_met_it():
     """A fork bomb in one call takes the other calls' results with it."""
-    results = await run(Lanes(), "0.05 a", "full")
+    results = await run(CountingSandbox(), "0.05 a", "full")
     assert [(one.stdout, one.error) for one in results] == [("0.05 a", ""), ("", "sandbox_exhausted")]
     assert "did not run (sandbox_exhausted)" in shown(results[1], 60)
 
 
 async def test_a_lost_sandbox_ends_the_batch_and_leaves_nothing_running():
     """A dead session's commands are results; or its other commands go on."""
-    lanes = Lanes()
+    sandbox = CountingSandbox()
     with pytest.raises(SandboxLost):
-        await run(lanes, "3", "lost", "3")
-    assert lanes.cancelled == 2 and lanes.running == 0
+        await run(sandbox, "3", "lost", "3")
+    assert sandbox.cancelled == 2 and sandbox.running == 0
 
 
 async def test_what_a_command_runs_under():
     """It runs outside the repository, without the instance's activation, or without a time limit."""
-    lanes, batches = Lanes(), Batches(BatchBounds(timeout_s=3))
+    sandbox, batches = CountingSandbox(), Batches(BatchBounds(timeout_s=3))
     commands = [Command("0"), Command("0", 2.0, "src", {"A": "b"}), Command("0", 99.0, "/etc")]
-    await batches.run(lanes, task(), commands, timeout_s=7)
-    assert [one["cwd"] for one in lanes.asked] == ["/repo", "/repo/src", "/etc"]
-    assert [round(one["timeout_s"]) for one in lanes.asked] == [3, 2, 7]
-    assert [one["env"] for one in lanes.asked] == [{}, {"A": "b"}, {}]
-    assert lanes.asked[0]["argv"] == ["bash", "-c", "0"] and lanes.asked[0]["keep_bytes"] == 30_000
+    await batches.run(sandbox, task(), commands, timeout_s=7)
+    assert [one["cwd"] for one in sandbox.asked] == ["/repo", "/repo/src", "/etc"]
+    assert [round(one["timeout_s"]) for one in sandbox.asked] == [3, 2, 7]
+    assert [one["env"] for one in sandbox.asked] == [{}, {"A": "b"}, {}]
+    assert sandbox.asked[0]["argv"] == ["bash", "-c", "0"] and sandbox.asked[0]["keep_bytes"] == 30_000
     assert argv("ls 'x", ". /env") == ["bash", "-c", '. /env\nexec bash -c "$1"', "bash", "ls 'x"]
 
 
 async def test_a_large_batch_keeps_less_of_each_stream():
     """A batch's journal entry is too large for Redis and SQL to take at once."""
-    lanes = Lanes()
-    await run(lanes, *["0"] * 64)
-    assert {one["keep_bytes"] for one in lanes.asked} == {(1 << 20) // 128}
+    sandbox = CountingSandbox()
+    await run(sandbox, *["0"] * 64)
+    assert {one["keep_bytes"] for one in sandbox.asked} == {(1 << 20) // 128}
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_what_may_not_run_is_refused_before_anything_does(commands, why):
 async def test_the_tool_answers_each_call_in_its_place():
     """A malformed call shifts the answers of the others."""
     calls = (Reply("bad", "bad_call"), Command("0 a"), Reply("worse", "bad_call"), Command("9 b", 0.05), Command("0 c"))
-    around = context(Lanes(), instance=task(), bounds=BatchBounds(commands=2))
+    around = context(CountingSandbox(), instance=task(), bounds=BatchBounds(commands=2))
     observation = await TOOL.run(Call("bash", {"calls": calls}), around)
     late = "9 b\n[The command was killed after 0.05 s, with all that it had started.]"
     too_many = "Error: only 2 commands run in one turn; this one did not."
