@@ -125,6 +125,11 @@ class UnknownSession(RequestError):
     code = "unknown_session"
     http_status = 404
 
+    @classmethod
+    def of(cls, sid: str) -> "UnknownSession":
+        """The same text whether there is no such session or the caller's key may not know of it."""
+        return cls(f"no session {sid[:60]}: its start failed, it ended long ago, or it belongs to another API key")
+
 
 class UnknownReceipt(RequestError):
     """No receipt has this id."""

@@ -44,7 +44,7 @@ async def own_sid(request: HTTPConnection, named: int | str | None) -> str:
 async def check_session(request: HTTPConnection, sid: str) -> None:
     """Return if the caller may use the session. Raises UnknownSession."""
     if not await owns(request, sid):
-        raise UnknownSession(f"no session {sid[:60]}")
+        raise UnknownSession.of(sid)
 
 
 async def check_receipt(request: HTTPConnection, receipt_id: str) -> None:

@@ -240,7 +240,7 @@ async def close_session(request: Request, sid: Sid) -> Response:
     """End a session; its patch is kept and graded."""
     record = await _sessions(request).close(sid)
     if record is None:
-        raise UnknownSession(f"No session {sid}.")
+        raise UnknownSession.of(sid)
     return json_answer(_summary(record))
 
 

@@ -120,7 +120,7 @@ class Forking:
         """
         family = await self._listing.family(sid)
         if not family:
-            raise UnknownSession(f"no session {sid}")
+            raise UnknownSession.of(sid)
         present = [
             (await self._data.store.session(seen.record.sid)) if seen.record.ended_at == 0 else None for seen in family
         ]
@@ -130,7 +130,7 @@ class Forking:
         """The session to copy, and its instance."""
         parent = await self._data.session(sid)
         if parent is None:
-            raise UnknownSession(f"no session {sid}")
+            raise UnknownSession.of(sid)
         if not parent.kind.is_rollout:
             raise IsBox(f"session {sid} is a box: only sessions of instances are copied")
         try:

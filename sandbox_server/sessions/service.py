@@ -228,5 +228,5 @@ class SessionService:
     async def _known(self, sid: str) -> SessionRecord:
         record = await self._data.session(sid)
         if record is None:
-            raise UnknownSession(f"no session {sid}")
+            raise UnknownSession.of(sid)
         return record

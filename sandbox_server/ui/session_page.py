@@ -146,7 +146,7 @@ async def close(request: Request, sid: Sid) -> Response:
     if not await _may_change(request):
         return await page(request, "stale.html", 403)
     if await _sessions(request).close(sid) is None:
-        raise UnknownSession(f"no session {sid}")
+        raise UnknownSession.of(sid)
     return RedirectResponse(f"/ui/sessions/{sid}", 303, HEADERS)
 
 

@@ -36,16 +36,16 @@ class NoCopies:
     """Copies nothing, and takes nothing back: for an unknown session it answers as the real parts do."""
 
     async def fork(self, sid: str, n: int, **_: object) -> tuple[list[str], list[ServiceError]]:
-        raise UnknownSession(f"no session {sid}")
+        raise UnknownSession.of(sid)
 
     async def tree(self, sid: str) -> list[Seen]:
-        raise UnknownSession(f"no session {sid}")
+        raise UnknownSession.of(sid)
 
     async def open(self, sid: str, at: int | None) -> OpenedCopy:
-        raise UnknownSession(f"no session {sid}")
+        raise UnknownSession.of(sid)
 
     async def rollback(self, sid: str, to: int, **_: object) -> RolledBack:
-        raise UnknownSession(f"no session {sid}")
+        raise UnknownSession.of(sid)
 
 
 class NoBoxes:

@@ -169,7 +169,7 @@ class MemorySessions:
     async def exec(self, sid: str, commands: Sequence[Command], *, idempotency_key: str = "") -> BatchAnswer:
         self.batches.append((sid, list(commands), idempotency_key))
         if sid not in self.records:
-            raise UnknownSession(f"No session {sid}.")
+            raise UnknownSession.of(sid)
         match commands[0].command:
             case "lost":
                 raise SandboxLost("The sandbox is gone.")
@@ -204,7 +204,7 @@ class MemorySessions:
 
     async def view(self, sid: str) -> SessionView:
         if sid not in self.records:
-            raise UnknownSession(f"No session {sid}.")
+            raise UnknownSession.of(sid)
         record = self.records[sid]
         if record.state == "live":
             return SessionView(record, None, None)

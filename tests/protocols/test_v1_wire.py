@@ -63,6 +63,7 @@ def test_unknown_sessions_are_404(http: httpx.Client, method: str) -> None:
     """An operator's typing error does not look like a fault."""
     answer = http.request(method, "/v1/sessions/999")
     assert answer.status_code == 404 and answer.json()["code"] == "unknown_session"
+    assert "no session 999: its start failed, it ended long ago" in answer.json()["detail"]
     for strange in ("abc", "-1", "%00", "9" * 30, "%ff"):
         assert http.request(method, f"/v1/sessions/{strange}").status_code == 422
 
