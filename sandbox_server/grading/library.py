@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -104,18 +105,28 @@ class SwebenchLibrary:
         """
         answer = await self._ask("report", instance, log=test_log)
         report = answer["report"]
+        usable = report["patch_successfully_applied"]  # the library's name for "a usable log was found"
         tests = report.get("tests_status", {})
 
-        def names(group: str, outcome: str) -> tuple[str, ...]:
-            return tuple(tests.get(group, {}).get(outcome, ()))
+        def passed(group: str) -> list[str]:
+            names: list[str] = tests.get(group, {}).get("success", [])
+            return names
 
+        def failed(listed: Iterable[str], passed: Iterable[str]) -> tuple[str, ...]:
+            good = frozenset(passed)
+            return tuple(test for test in listed if test not in good) if usable else ()
+
+        # A test whose status the library does not know (`FAILEDx name`) is in neither of its lists. It calls a log
+        # resolved if nothing is left in them.
+        f2p, p2p = passed("FAIL_TO_PASS"), passed("PASS_TO_PASS")
+        f2p_failed, p2p_failed = failed(instance.fail_to_pass, f2p), failed(instance.pass_to_pass, p2p)
         return LibraryReport(
-            usable=report["patch_successfully_applied"],  # the library's name for "a usable log was found"
-            resolved=report["resolved"],
-            f2p_count=len(names("FAIL_TO_PASS", "success")),
-            p2p_count=len(names("PASS_TO_PASS", "success")),
-            f2p_failed=names("FAIL_TO_PASS", "failure"),
-            p2p_failed=names("PASS_TO_PASS", "failure"),
+            usable=usable,
+            resolved=report["resolved"] and not f2p_failed and not p2p_failed,
+            f2p_count=len(f2p),
+            p2p_count=len(p2p),
+            f2p_failed=f2p_failed,
+            p2p_failed=p2p_failed,
             reason=report.get("infra_failure_reason", ""),
             started=answer["started"],
             ended=answer["ended"],

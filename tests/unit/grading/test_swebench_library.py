@@ -101,6 +101,8 @@ _GOLDEN = {
     "carriage returns": (whole(summary()).replace("\n", "\r\n"), _R, 2, 2),
     "the library's timeout text without results": ("Timeout error: 5 seconds exceeded.", _N, 0, 0),
     "empty": ("", _N, 0, 0),
+    "a word that is no status": (whole(summary(f1="FAILEDx") + "FAILED t.py::other - x\n", 1), _U, 1, 2),
+    "no test with a known status": (whole(summary(*["ERRORx"] * 4) + "FAILED t.py::other - x\n", 1), _U, 0, 0),
     "NUL and replaced bytes": (whole("\0\ufffd\x1b[31m\n" + summary()), _R, 2, 2),
 }
 
