@@ -13,7 +13,7 @@ _NO_BODY = re.compile(rb"^[^ \-+\\\r\n]", re.MULTILINE)  # the first character o
 _HUNK = re.compile(rb"@@ -\d{1,18}(?:,(\d{1,18}))? \+\d{1,18}(?:,(\d{1,18}))? @@")
 _MOVED = re.compile(rb"(rename|copy) (from|to) ")
 _ESCAPE = re.compile(rb"\\([0-7]{1,3}|.)", re.DOTALL)
-_SUBMODULE = re.compile(rb"(?:index [0-9a-f]+\.\.[0-9a-f]+|(?:new|deleted) file mode|old mode|new mode) 160000\s*$")
+_MODE = re.compile(rb"(?:index [0-9a-f]+\.\.[0-9a-f]+|(?:new|deleted) file mode|old mode|new mode) (120|160)000\s*$")
 _ESCAPED = {b"a": b"\a", b"b": b"\b", b"t": b"\t", b"n": b"\n", b"v": b"\v", b"f": b"\f", b"r": b"\r"}
 _Strip = Callable[[bytes], bytes]
 _KEPT_BYTES = 4 << 20  # a larger patch is read anew each time
@@ -29,7 +29,7 @@ class FileSection:
     new: frozenset[str]
     """Paths that header lines name as the new file; empty for a deleted file."""
     marks: frozenset[str] = frozenset()
-    """Those of `copy`, `rename`, `binary`, `submodule` that header lines state."""
+    """Those of `copy`, `rename`, `binary`, `link`, `submodule` that header lines state."""
     hunks_at: int | None = None
     """Offset of the first hunk in `text`; None: there is none."""
 
@@ -192,8 +192,8 @@ def _read_extended(section: _Open, line: bytes) -> None:
     section.deletes |= line.startswith(b"deleted file mode ")
     if line.startswith((b"Binary files ", b"GIT binary patch")):
         section.marks.add("binary")
-    elif _SUBMODULE.match(line):
-        section.marks.add("submodule")
+    elif mode := _MODE.match(line):
+        section.marks.add("link" if mode[1] == b"120" else "submodule")
 
 
 def _name(raw: bytes) -> bytes:

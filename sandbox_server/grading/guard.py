@@ -8,14 +8,17 @@ the cheap ways, the library's exit-code check some more, and the receipt keeps w
 
 import posixpath
 import re
+import shlex
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import translate
 from typing import Literal
 
 from sandbox_server.catalogue.diff import FileSection, file_sections, touched_paths
-from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.catalogue.eval_script import split
+from sandbox_server.catalogue.instance import ScriptGrader, SwebenchGrader, SweproGrader, TaskInstance
 
 RunnerFilePolicy = Literal["strip", "flag", "refuse"]
 
@@ -34,6 +37,7 @@ RUNNER_FILES: tuple[str, ...] = (
     "sitecustomize.py",
     "usercustomize.py",
     "*.pth",
+    "entry_points.txt",  # in a *.egg-info or *.dist-info: plugins of the runner
     # run by the benchmark's own `pip install -e .`, as root, before the tests
     "setup.py",
     # runners of other projects and languages
@@ -55,6 +59,17 @@ RUNNER_FILES: tuple[str, ...] = (
     ".rspec",
     "phpunit*.xml",
     "phpunit.xml.dist",
+    "GNUmakefile",  # make prefers it to the Makefile
+    # which tests run, how, and whether a failure counts (testFailureIgnore, harness = false)
+    "pom.xml",
+    "mvnw",
+    "build.gradle",
+    "build.gradle.kts",
+    "settings.gradle",
+    "settings.gradle.kts",
+    "gradle.properties",
+    "gradlew",
+    "Cargo.toml",
 )
 """Base-name patterns, in any folder."""
 
@@ -63,6 +78,11 @@ RUNNER_FOLDERS = frozenset(
         ".git",  # git refuses paths inside; `patch` would write hooks there, which the benchmark's script then runs
         ".cargo",  # its config may name a runner of the tests
         ".mvn",  # extensions and options of maven
+        # installed packages, the runner's own among them, and the environment that the tests are started in
+        ".venv",
+        "site-packages",
+        "dist-packages",
+        "node_modules",
     }
 )
 """Everything in a folder of such a name, in lower case, belongs to the runner."""
@@ -74,10 +94,16 @@ RUNNER_MODULES = frozenset(
 ) - {"test", "this", "antigravity"}  # `test` is a natural name, and no runner imports the standard module
 """A new module with one of these names, in a folder early in sys.path, is imported instead of the real one."""
 
+_START_UP_MODULES = frozenset({"sitecustomize", "usercustomize"})
+"""The same in any folder: a *.pth of an editable install puts the project's folder into sys.path before they run."""
+
 _LEADING_FOLDERS = frozenset({"", "bin", "test", "tests", "testing"})
 """Where a new file can shadow a module: the working folder (`python -m pytest`) and folders of runner scripts."""
 
 _MODULE_SUFFIXES = (".py", ".pyc", ".so")
+
+_OF_TESTS = re.compile(r"(?:^|[/_.-])(?:tests?|testing|runtests?|specs?)(?:[/_.-]|$)", re.IGNORECASE)
+"""A path that says that it is of tests. A command may also name the product that it runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +125,8 @@ def screen(patch: bytes, instance: TaskInstance, policy: RunnerFilePolicy) -> Sc
     """
     sections = file_sections(patch)
     allowed = touched_paths(instance.gold_patch.encode()) | touched_paths(instance.test_patch.encode())
-    shadows = _shadowing_roots(path for section in sections for path in section.created)
-    found = {section: _runner_paths(section, shadows) - allowed for section in sections}
+    shadows, named = _shadowing_roots(sections), _named_paths(instance)
+    found = {section: _runner_paths(section, shadows, named) - allowed for section in sections}
     runner_files = tuple(sorted(frozenset().union(*found.values())))
     if policy != "strip" or not runner_files:
         return Screened(patch, runner_files, ())
@@ -108,10 +134,39 @@ def screen(patch: bytes, instance: TaskInstance, policy: RunnerFilePolicy) -> Sc
     return Screened(kept, runner_files, runner_files)
 
 
-def _runner_paths(section: FileSection, shadows: frozenset[str]) -> frozenset[str]:
-    named = {path for path in section.paths if _is_runner_file(path)}
+def _runner_paths(section: FileSection, shadows: frozenset[str], named: frozenset[str]) -> frozenset[str]:
+    own = {path for path in section.paths if path in named or _is_runner_file(path)}
     shadowing = {path for path in section.created if _ancestry(path) & shadows} if shadows else set()
-    return frozenset(named | shadowing)
+    return frozenset(own | shadowing)
+
+
+def _named_paths(instance: TaskInstance) -> frozenset[str]:
+    """Paths in the repository that the activation names, and those of tests that the test command names.
+
+    Not those that are placed over the patch anyway.
+    """
+    command, placed = "", instance.files.keys()
+    match instance.grader:
+        case ScriptGrader():
+            command = instance.grader.command
+        case SwebenchGrader():
+            with suppress(ValueError):  # the grading says what is wrong with the script
+                command = split(instance.grader.eval_script).tests
+        case SweproGrader() if not instance.grader.restore_tests:
+            command = shlex.join(instance.grader.selected_test_files)
+    workdir = instance.sandbox.workdir.rstrip("/") + "/"
+    activation, tests = (
+        {posixpath.normpath(word.partition("::")[0].removeprefix(workdir)) for word in _words(text)}
+        for text in (instance.sandbox.activate, command)
+    )
+    return frozenset(activation | {path for path in tests if _OF_TESTS.search(path)}) - placed
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text, comments=True)
+    except ValueError:  # an open quote, as in a here-document
+        return text.split()
 
 
 def _is_runner_file(path: str) -> bool:
@@ -120,17 +175,20 @@ def _is_runner_file(path: str) -> bool:
     )
 
 
-def _shadowing_roots(created: Iterable[str]) -> frozenset[str]:
-    """Files and package folders among `created` that would be imported instead of a runner module."""
+def _shadowing_roots(sections: Iterable[FileSection]) -> frozenset[str]:
+    """New files, package folders and links to such that would be imported instead of a runner module."""
     roots = set()
-    for path in created:
-        folder, name = posixpath.split(path)
-        root = folder if name == "__init__.py" else path
-        where, module = posixpath.split(root)
-        if root is path and not name.endswith(_MODULE_SUFFIXES):
-            continue
-        if where in _LEADING_FOLDERS and module.split(".")[0] in RUNNER_MODULES:
-            roots.add(root)
+    for section in sections:
+        for path in section.created:
+            folder, name = posixpath.split(path)
+            is_module = name.endswith(_MODULE_SUFFIXES)
+            root = folder if is_module and name.partition(".")[0] == "__init__" else path
+            where, name = posixpath.split(root)
+            module = name.partition(".")[0]
+            if (is_module or "link" in section.marks) and (
+                module in _START_UP_MODULES or (where in _LEADING_FOLDERS and module in RUNNER_MODULES)
+            ):
+                roots.add(root)
     return frozenset(roots)
 
 

@@ -2,13 +2,26 @@
 
 import pytest
 
-from sandbox_server.catalogue.instance import SandboxSpec, ScriptGrader, TaskInstance
+from sandbox_server.catalogue.instance import SandboxSpec, ScriptGrader, SwebenchGrader, SweproGrader, TaskInstance
 from sandbox_server.grading.guard import screen
+
+_EVAL = """cat <<'EOF'
+it's
+EOF
+: '>>>>> Start Test Output'
+PYTHONWARNINGS='ignore' bin/test -C --verbose sympy/core/tests/test_a.py
+: '>>>>> End Test Output'
+"""
 
 
 def new_file(path: str, line: str = "x = 1") -> bytes:
     head = f"diff --git a/{path} b/{path}\nnew file mode 100644\nindex 0000000..1111111\n"
     return f"{head}--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+{line}\n".encode()
+
+
+def link(path: str, to: str) -> bytes:
+    head = f"diff --git a/{path} b/{path}\nnew file mode 120000\nindex 0000000..1111111\n--- /dev/null\n+++ b/{path}\n"
+    return f"{head}@@ -0,0 +1 @@\n+{to}\n\\ No newline at end of file\n".encode()
 
 
 def edit(path: str) -> bytes:
@@ -50,6 +63,15 @@ def instance(gold: bytes = b"", test_patch: bytes = b"") -> TaskInstance:
         ".cargo/config.toml",
         ".mvn/jvm.config",
         "phpunit.xml.dist",
+        "pytest/__init__.pyc",
+        "usercustomize/__init__.py",
+        "src/sitecustomize/__init__.abi3.so",
+        "evil.egg-info/entry_points.txt",
+        ".venv/bin/activate",
+        "src/node_modules/chai/index.js",
+        ".local/lib/python3.11/site-packages/pytest/x.py",
+        "core/pom.xml",
+        "GNUmakefile",
     ],
 )
 def test_a_new_runner_file_is_left_out(path: str) -> None:
@@ -92,6 +114,41 @@ def test_a_shadowing_package_goes_as_a_whole() -> None:
     screened = screen(new_file("pytest/__init__.py") + new_file("pytest/deep/x.py"), instance(), "strip")
     assert screened.patch == b""
     assert screened.stripped == ("pytest/__init__.py", "pytest/deep/x.py")
+
+
+@pytest.mark.parametrize("path", ["pytest", "tests/unittest", "src/usercustomize"])
+def test_a_link_can_shadow_a_runner(path: str) -> None:
+    """Its name has no suffix and its package lies elsewhere: a fake pytest made every test pass."""
+    package = new_file("fine/__init__.py")
+    screened = screen(package + link(path, "fine"), instance(), "strip")
+    assert (screened.patch, screened.stripped) == (package, (path,))
+    assert screen(link("docs/pytest", "fine"), instance(), "strip").stripped == ()
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({"grader": ScriptGrader(command="cd . && bash ./run_tests.sh -v")}, "run_tests.sh"),
+        ({"grader": ScriptGrader(command="pytest -q /testbed/tests/test_a.py::test_x 'open")}, "tests/test_a.py"),
+        ({"grader": SwebenchGrader(eval_script=_EVAL, log_parser="parse_log_sympy")}, "bin/test"),
+        ({"grader": SweproGrader(run_script="", parser_script="", selected_test_files=("spec/a.js",))}, "spec/a.js"),
+        ({"sandbox": SandboxSpec(images=("unused",), activate=". env/bin/activate && ./tool")}, "env/bin/activate"),
+    ],
+)
+def test_what_the_tests_are_started_by_is_the_runners(fields: dict[str, object], path: str) -> None:
+    """Rows whose tests lie in the repository, as eval_cmd's do: an `exit 0` in them was resolved."""
+    task = instance().model_copy(update=fields)
+    screened = screen(edit(path) + edit("src/mod.py"), task, "strip")
+    assert (screened.patch, screened.stripped) == (edit("src/mod.py"), (path,))
+    assert screen(edit(path), task.model_copy(update={"gold_patch": edit(path).decode()}), "strip").stripped == ()
+    assert screen(edit(path), task.model_copy(update={"files": {path: ""}}), "strip").stripped == ()
+
+
+def test_the_product_that_a_command_runs_may_be_edited() -> None:
+    """It is what the task is about."""
+    command = "python main.py < in.txt | diff - tests/out.txt"
+    task = instance().model_copy(update={"grader": ScriptGrader(command=command)})
+    assert screen(edit("main.py") + edit("contest.py"), task, "strip").stripped == ()
 
 
 def test_a_rename_to_a_runner_file_is_left_out() -> None:

@@ -130,6 +130,13 @@ def test_gnu_patch_sees_no_more_than_the_guard(tmp_path: Path, name: str, first:
     assert not (tmp_path / "conftest.py").exists()
 
 
+def test_gnu_patch_gets_no_link() -> None:
+    """It would write through one that it has just made, into `.git` for example, where git refuses the whole patch."""
+    link = b"diff --git a/x b/x\nnew file mode 120000\n--- /dev/null\n+++ b/x\n@@ -0,0 +1 @@\n+.git\n\\ No newline\n"
+    hook = b"diff --git a/x/a b/x/a\nnew file mode 100755\n--- /dev/null\n+++ b/x/a\n@@ -0,0 +1 @@\n+a\n"
+    assert plain(hook) == hook and plain(link + hook) == b""
+
+
 @settings(max_examples=200)
 @given(st.lists(st.sampled_from([*_FUZZY.splitlines(keepends=True), *HIDDEN.values(), b"\\ No newline\n"])))
 def test_plain_is_stable(lines: list[bytes]) -> None:
