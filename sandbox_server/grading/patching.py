@@ -1,8 +1,9 @@
 """Applies a patch, then places the tests' own files over it, in one command since each costs a round trip.
 
 A patch is applied as swebench 5.0.2 does it: up to four commands, each on a clean tree, and the first that exits with 0
-counts. One difference: GNU patch gets only the text that git would read, since it would also find context diffs and ed
-scripts between those lines.
+counts. Two differences. Before them, the first command is tried with every file taken as it is: a session's patch holds
+the bytes of its files, which .gitattributes would convert (line ends, encodings, `$Id$`). And GNU patch gets only the
+text that git would read, since it would also find context diffs and ed scripts between those lines.
 """
 
 import asyncio
@@ -28,6 +29,9 @@ ACCEPT_COMMAND = "git apply --check --reverse"
 RESET_COMMAND = "git checkout -- . ; git clean -fd"
 """A failed attempt, above all `--reject`, leaves parts behind that would make all later ones fail."""
 
+_AS_BYTES = "* -text !eol -ident !filter !working-tree-encoding"
+"""As in prepare.bash, which defines what a session's patch is taken against."""
+
 _PATCH_FILE = "/tmp/patch.diff"
 _PLAIN_FILE = "/tmp/patch.plain"
 _NO_GIT, _REFUSED, _NOT_CLEARED, _NO_ROOM, _NOT_PLACED = 2, 3, 4, 5, 6
@@ -50,8 +54,18 @@ take() {{
     "$@" $file || return
     rm -rf -- "${{clear[@]}}" || exit {_NOT_CLEARED}
 }}
+as_bytes() {{
+    local file=.git/info/attributes code
+    [[ -d .git ]] && mkdir -p .git/info && {{ [[ ! -e $file ]] || mv $file $file.kept; }} || return
+    echo {quote(_AS_BYTES)} > $file || return
+    "$@"
+    code=$?
+    rm -f $file && {{ [[ ! -e $file.kept ]] || mv $file.kept $file; }} || return
+    return $code
+}}
 apply() {{
     tier={_FIRST_TIER}
+    take as_bytes {APPLY_COMMANDS[0]} && return
     for command in {" ".join(quote(command) for command in APPLY_COMMANDS)}; do
         if [ "$tier" -gt {_FIRST_TIER} ]; then {RESET_COMMAND}; fi
         take $command && return
