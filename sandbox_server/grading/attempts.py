@@ -10,7 +10,7 @@ from functools import partial
 from sandbox_server import telemetry
 from sandbox_server.catalogue.diff import created_paths
 from sandbox_server.catalogue.instance import SwebenchGrader, TaskInstance
-from sandbox_server.errors import EngineUnavailable, ServiceError
+from sandbox_server.errors import EngineUnavailable, SandboxDiskFull, ServiceError
 from sandbox_server.grading.altering import Room
 from sandbox_server.grading.base import Grader, TestRun
 from sandbox_server.grading.carrying import place
@@ -203,6 +203,8 @@ class Attempts:
             await self._graders[instance.grader.kind].prepare(instance)
             async with self._blaming(box, patch):
                 applied = await self._apply(box.sandbox, instance, patch, stray)
+            if applied.no_room:
+                raise SandboxDiskFull(f"no room for the patch in the grading container: {applied.said[-300:]}")
             failure = None
             if applied.refused:
                 cause = f"the patch does not apply to the clean tree: {applied.said.strip().rpartition(chr(10))[2]}"
@@ -253,6 +255,10 @@ class Attempts:
                 if (killed or run.name is VerdictName.NO_RESULTS) and await memory.killed_at_limit():
                     cause = f"the tests ran out of the container's memory; {run.cause}"
                     return replace(run, name=VerdictName.NO_RESULTS, cause=cause, f2p_count=0, p2p_count=0)
+                if run.name is VerdictName.UNRESOLVED:
+                    await memory.check_host()  # what was killed may be a process of the tests, not their runner
+                if run.name is not VerdictName.RESOLVED:
+                    self._containers.check_disk()
                 return run
         except DiskExceeded as error:
             return TestRun(VerdictName.NO_RESULTS, str(error), 0, 0)

@@ -14,7 +14,7 @@ from typing import Any
 
 from sandbox_server import clock, telemetry
 from sandbox_server.catalogue.instance import HarborGrader, TaskInstance
-from sandbox_server.errors import EngineUnavailable, GraderBroken, ServiceError
+from sandbox_server.errors import CapacityError, EngineUnavailable, GraderBroken, ServiceError
 from sandbox_server.grading.disk import disk_bounded
 from sandbox_server.sandbox.base import ContainerSpec, ImageInfo, Limits, Role, Runtime, Sandbox
 from sandbox_server.sandbox.faults import Faults
@@ -211,6 +211,11 @@ class Containers:
             yield box.sandbox
         finally:
             self.remove(box.sandbox)
+
+    def check_disk(self) -> None:
+        """Raise CapacityError if the engine's disk is nearly full: tests may have failed for lack of room."""
+        if text := self._faults.present.get("disk"):
+            raise CapacityError(text, reason="disk")
 
     def disk_bounded(self, instance: TaskInstance, sandbox: Sandbox) -> AbstractAsyncContextManager[None]:
         """Enforce the instance's disk limit during the block; see `grading.disk`."""

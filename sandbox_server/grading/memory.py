@@ -35,6 +35,17 @@ class MemoryWatch:
             raise InfrastructureError("a process was killed because the host ran out of memory while the tests ran")
         return False
 
+    async def check_host(self) -> None:
+        """Return if the container lost no process, or lost it at its own limit; also if its own counter is unreadable.
+
+        Raises:
+            InfrastructureError: the host ran out of memory and a process of the container was killed.
+            SandboxLost, EngineUnavailable.
+
+        """
+        if await self._outside.kills_in(self._container_id):
+            await self.killed_at_limit()
+
     async def _more_than_limits(self) -> bool:
         """Whether the host killed more than containers hit limits; its counter includes neighbours at theirs."""
         now = self._outside.kills_on_host()

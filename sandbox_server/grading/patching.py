@@ -32,6 +32,9 @@ RESET_COMMAND = "git checkout -- . ; git clean -fd"
 _AS_BYTES = "* -text !eol -ident !filter !working-tree-encoding"
 """As in prepare.bash, which defines what a session's patch is taken against."""
 
+_FREE_KB, _FREE_INODES = 64 << 10, 1000
+"""With less of either beside the patch, that nothing applies may be for lack of room."""
+
 _PATCH_FILE = "/tmp/patch.diff"
 _PLAIN_FILE = "/tmp/patch.plain"
 _NO_GIT, _REFUSED, _NOT_CLEARED, _NO_ROOM, _NOT_PLACED = 2, 3, 4, 5, 6
@@ -63,6 +66,11 @@ as_bytes() {{
     rm -f $file && {{ [[ ! -e $file.kept ]] || mv $file.kept $file; }} || return
     return $code
 }}
+has_room() {{
+    local blocks size inodes left
+    read -r blocks size inodes left < <(stat -f -c '%a %S %c %d' .) || return 0
+    ((blocks * size >> 10 >= {_FREE_KB} + ($1 >> 9) && (!inodes || left >= {_FREE_INODES})))
+}}
 apply() {{
     tier={_FIRST_TIER}
     take as_bytes {APPLY_COMMANDS[0]} && return
@@ -71,7 +79,9 @@ apply() {{
         take $command && return
         tier=$((tier + 1))
     done
-    take {ACCEPT_COMMAND} || exit {_REFUSED}
+    take {ACCEPT_COMMAND} && return
+    has_room "$size" || exit {_NO_ROOM}
+    exit {_REFUSED}
 }}
 place() {{
     if [[ -d $1 ]]; then echo "a folder is there"
@@ -110,6 +120,8 @@ class Applied:
     """There was a patch, and no command applied it."""
     unplaced: str = ""
     """A file that could not be placed because of what the patch left at its path; "" if all were placed."""
+    no_room: bool = False
+    """The disk is full. Nothing of the patch has run, so this is not its fault."""
 
 
 async def apply_patch(
@@ -121,8 +133,8 @@ async def apply_patch(
     absolute or relative to `workdir`.
 
     Raises:
-        GraderBroken: the image has no git or no such folder. InfrastructureError: not done within `timeout_s`, or the
-            disk is full. SandboxLost, EngineUnavailable.
+        GraderBroken: the image has no git or no such folder. InfrastructureError: not done within `timeout_s`.
+            SandboxLost, EngineUnavailable.
 
     """
     cleared = sorted(clear) if patch else []
@@ -151,6 +163,6 @@ async def apply_patch(
         case code if code == _NOT_PLACED:
             return Applied("", said, unplaced=said.rstrip("\n").rpartition("\n")[2])
         case code if code == _NO_ROOM:
-            raise InfrastructureError(f"no room for the patch in the grading container: {said[-300:]}")
+            return Applied("", said, no_room=True)
         case code:
             raise GraderBroken(f"no patch can be applied in this image (exit code {code}): {said[-300:]}")

@@ -66,10 +66,13 @@ class ImageRules:
 
 
 def used_pct(path: Path) -> float:
-    """Usage in per cent of the disk with `path`, as df computes it: blocks reserved for root count as used."""
+    """Usage in per cent of the disk with `path`, of its bytes or of its inodes, whichever is more.
+
+    As df computes it: blocks reserved for root count as used. Many empty files take all inodes and hardly any byte.
+    """
     stat = os.statvfs(path)
-    used = stat.f_blocks - stat.f_bfree
-    return 100.0 * used / max(1, used + stat.f_bavail)
+    used, inodes = stat.f_blocks - stat.f_bfree, stat.f_files - stat.f_ffree
+    return 100.0 * max(used / max(1, used + stat.f_bavail), inodes / max(1, inodes + stat.f_favail))
 
 
 def last_use(image: StoredImage, uses: dict[str, float]) -> float:
@@ -112,7 +115,7 @@ class EngineDisk:
         used = used_pct(self._path)
         telemetry.DISK_USED.set(used / 100)
         text = (
-            f"the engine's disk ({self._path}) is {used:.0f} % full, and nothing new begins from"
+            f"the engine's disk ({self._path}) is {used:.0f} % full (bytes or inodes), and nothing new begins from"
             f" SANDBOX_DISK_REFUSE_PCT={self._marks.refuse:g} on; free some: `docker system df`,"
             " `sandbox-server images list`"
         )

@@ -146,6 +146,19 @@ async def test_the_least_recently_used_go_first(settings: Settings, images: Engi
     assert docker("images", "-q", old) == "" and docker("images", "-q", pinned) != ""
 
 
+def test_files_without_a_byte_fill_a_disk_too(tmp_path: Path, missing) -> None:
+    """A policy makes empty files until no container on the host can create one; the disk counted as empty."""
+    if os.geteuid():
+        missing("root, to mount a small file system")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20m,nr_inodes=100", "tmpfs", tmp_path], check=True)
+    try:
+        for number in range(96):
+            (tmp_path / str(number)).touch()
+        assert 96 <= used_pct(tmp_path) < 99
+    finally:
+        subprocess.run(["umount", "-l", tmp_path], check=True)
+
+
 async def test_an_image_under_a_prepared_one_stays(settings: Settings, images: Engine) -> None:
     """Removing it frees nothing while the prepared image is based on it, and then every pass tries again in vain."""
     below = images.make(f"{images.name}-task:1", "task")

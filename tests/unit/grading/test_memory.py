@@ -59,3 +59,11 @@ async def test_a_neighbour_hides_no_lack_on_the_host() -> None:
     for told in (Told(3, 5, inside=1, neighbours=1), Told(3, 5, neighbours=1)):
         with pytest.raises(InfrastructureError, match="host"):
             await killed(told)
+
+
+async def test_a_lost_process_is_noticed_whatever_the_tests_made_of_it() -> None:
+    """pytest says FAILED of a test whose child the host has killed, and exits with 1."""
+    with pytest.raises(InfrastructureError, match="host"):
+        await MemoryWatch(Told(3, 4, inside=1), "c").check_host()  # type: ignore[arg-type]  # what it asks
+    for told in (Told(3, 4, inside=1, at_limit=True), Told(3, 4, inside=0), Told(3, 4)):
+        await MemoryWatch(told, "c").check_host()  # type: ignore[arg-type]  # what it asks
