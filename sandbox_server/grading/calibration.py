@@ -1,6 +1,8 @@
 """Decides whether a missing result is the policy's fault, by what the instance's own patches give."""
 
 import asyncio
+import math
+import time
 from collections.abc import Awaitable, Callable
 from weakref import WeakValueDictionary
 
@@ -15,14 +17,22 @@ _GRADED = {VerdictName.RESOLVED, VerdictName.UNRESOLVED}
 class Calibration:
     """Masks verdicts without results, by the stored baseline or else by one run of the unpatched tree.
 
-    That run uses the slot of the grading that asks, and happens once per instance and process.
+    That run uses the slot of the grading that asks. If it gives results, it happens once per instance and process; if
+    it gives none, that may be the host's doing, and is believed for a while only.
     """
 
-    def __init__(self, stored: BaselineSource, run_empty: Callable[[TaskInstance], Awaitable[TestRun]]) -> None:
-        """`run_empty` runs the tests of the unpatched tree in a fresh container."""
+    def __init__(
+        self, stored: BaselineSource, run_empty: Callable[[TaskInstance], Awaitable[TestRun]], *, kept_s: float
+    ) -> None:
+        """`run_empty` runs the tests of the unpatched tree in a fresh container.
+
+        For `kept_s` seconds, that it gave no results is believed.
+        """
         self._stored = stored
         self._run_empty = run_empty
-        self._seen: dict[str, bool] = {}
+        self._kept_s = kept_s
+        self._seen: dict[str, tuple[bool, float]] = {}
+        """Instance -> whether its unpatched tree gave results, until when that is believed (monotonic clock)."""
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def mask(self, instance: TaskInstance, run: TestRun, *, timeout_s: float) -> tuple[bool, str]:
@@ -46,10 +56,13 @@ class Calibration:
         key = f"{instance.instance_id}:{instance.row_sha256}"
         turn = self._turns.setdefault(key, asyncio.Lock())
         async with turn:
-            if key not in self._seen:
-                stored = await self._stored(instance)
-                if stored and stored.empty_gives_results is not None:
-                    self._seen[key] = stored.empty_gives_results
-                else:
-                    self._seen[key] = (await self._run_empty(instance)).name in _GRADED
-            return self._seen[key]
+            gives, until = self._seen.get(key, (False, 0.0))
+            if time.monotonic() < until:
+                return gives
+            stored = await self._stored(instance)
+            if stored and stored.empty_gives_results is not None:
+                gives = stored.empty_gives_results
+            else:
+                gives = (await self._run_empty(instance)).name in _GRADED
+            self._seen[key] = gives, math.inf if gives else time.monotonic() + self._kept_s
+            return gives

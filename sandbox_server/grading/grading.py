@@ -44,14 +44,16 @@ class Grading:
         assays: Assays | None = None,
         control_kept_s: float = 300.0,
     ) -> None:
-        """`graders`: by grader kind. A successful control run is trusted for `control_kept_s` seconds."""
+        """`graders`: by grader kind. For `control_kept_s` seconds a successful control run is trusted, and an unpatched
+        tree without results is believed to give none.
+        """
         self._containers = containers
         self._graders = graders
         self._runner_files = runner_files
         self._bounds = bounds or Bounds()
         self._retries = retries or Retries()
         self._attempts = Attempts(containers, graders, self._bounds, self._retries, control_kept_s=control_kept_s)
-        self._calibration = Calibration(baseline, self.run_unpatched)
+        self._calibration = Calibration(baseline, self.run_unpatched, kept_s=control_kept_s)
         self._assays = assays
         self.confirming: Confirming | None = None
         """Runs confirming runs for patches that earn a reward; None: there are no confirming runs."""

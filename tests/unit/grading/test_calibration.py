@@ -36,11 +36,11 @@ class Empty:
         return run(given)
 
 
-def calibration(stored: Baseline | None, empty: Empty) -> Calibration:
+def calibration(stored: Baseline | None, empty: Empty, kept_s: float = 60.0) -> Calibration:
     async def source(instance: TaskInstance) -> Baseline | None:
         return stored
 
-    return Calibration(source, empty)
+    return Calibration(source, empty, kept_s=kept_s)
 
 
 @pytest.mark.parametrize(("gold_s", "mask"), [(None, False), (3.0, False), (29.9, False), (30.0, True), (31.0, True)])
@@ -77,3 +77,14 @@ async def test_what_cannot_be_found_out_is_masked_and_tried_again() -> None:
     masked, why = await known.mask(_INSTANCE, run(VerdictName.NO_RESULTS), timeout_s=30.0)
     assert masked and "no daemon" in why
     assert (await known.mask(_INSTANCE, run(VerdictName.NO_RESULTS), timeout_s=30.0))[0] is False
+
+
+async def test_that_it_gives_no_results_is_not_believed_for_ever() -> None:
+    """One timeout on a busy host masked every silenced run of the instance until the server's end."""
+    runs = Empty(VerdictName.TIMEOUT, VerdictName.UNRESOLVED)
+    known = calibration(None, runs, kept_s=0.05)
+    masks = []
+    for _ in range(3):
+        masks.append((await known.mask(_INSTANCE, run(VerdictName.NO_RESULTS), timeout_s=30.0))[0])
+        await asyncio.sleep(0.06)
+    assert (masks, runs.runs) == ([True, False, False], 2)
