@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from weakref import WeakValueDictionary
 
 from sandbox_server.catalogue.instance import TaskInstance
-from sandbox_server.errors import EngineUnavailable, InfrastructureError, ServiceError
+from sandbox_server.errors import EngineUnavailable, InfrastructureError, SandboxPaused, ServiceError
 from sandbox_server.grading.base import TestRun
 from sandbox_server.records import VerdictName
 from sandbox_server.sandbox.outside import Outside
@@ -20,8 +20,8 @@ from sandbox_server.sandbox.outside import Outside
 OWN_BREAKS = 2
 """Failures that the patch is blamed for, if the control works."""
 OUTER_BREAKS = 3
-"""The same, if the container ended as if killed from outside: the engine restarted, or an operator ended it. The
-patch can do that only by tracing the first process."""
+"""The same, if the container was paused, or ended as if killed from outside: the engine restarted, or an operator did
+that. The patch can do it only by tracing the first process."""
 
 _KILLED, _TERMINATED = 137, 143
 _GRADED = {VerdictName.RESOLVED, VerdictName.UNRESOLVED}
@@ -53,7 +53,7 @@ async def blaming(outside: Outside, container_id: str, *, image: str, patch: byt
         except ServiceError:  # somebody removed it
             raise BrokeOff(error, image=image, outer=True) from error
         ended = not seen.running and not seen.oom_killed
-        outer = ended and seen.exit_code in (_KILLED, _TERMINATED)
+        outer = isinstance(error, SandboxPaused) or (ended and seen.exit_code in (_KILLED, _TERMINATED))
         raise BrokeOff(error, image=image, outer=outer) from error
 
 

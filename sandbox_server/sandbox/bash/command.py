@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from sandbox_server.errors import CommandBroken, SandboxExhausted, SandboxLost, ServiceError
+from sandbox_server.errors import CommandBroken, SandboxExhausted, SandboxLost, SandboxPaused, ServiceError
 from sandbox_server.sandbox.bash import frames
 from sandbox_server.sandbox.bash.clock import SandboxClock
 from sandbox_server.sandbox.bash.exec_channel import ExecChannel
@@ -18,6 +18,7 @@ from sandbox_server.telemetry import logger
 log = logger(__name__)
 
 _FROZEN_LOOK_S = 0.5  # polling interval for a container that was frozen at a command's timeout
+_LATE_S = 1.0  # a time limit that is noticed later than this: the server stood still, perhaps the whole host
 _AFTER_KILL_S = 5.0  # for the rest of a killed command's output; anything later is lost
 _SIGNALS = 128  # + signal number: a shell's exit status for a process ended by a signal
 
@@ -222,7 +223,11 @@ class ChannelProcess:
         if self._clock.stopped:  # a frozen process cannot be killed, and its time limit stands still
             self._look_in(_FROZEN_LOOK_S)
             return
-        if (left_s := self._expires_at - self._clock.now()) > 0:
+        now = self._clock.now()
+        if (late_s := now - self._expires_at) > _LATE_S:
+            # The command may have ended meanwhile, or stood still as well: it gets as much time again.
+            self._expires_at = now + late_s
+        if (left_s := self._expires_at - now) > 0:
             self._look_in(left_s)
             return
         self._timed_out = True
@@ -231,7 +236,9 @@ class ChannelProcess:
     async def _expired(self) -> None:
         try:
             await self.kill_tree()
-        except ServiceError:
+        except ServiceError as e:
+            if isinstance(e, SandboxPaused):  # by somebody else, or `SandboxClock` would know: its time was not its own
+                self._failure = e
             self._channel.exec_stream.close()  # the reader finds out why
 
     async def _read(self) -> tuple[Stream, bytes] | None:

@@ -354,10 +354,13 @@ class ExecChannels:
         """
         probe = await self._container.exec(["true"], user=_ROOT)
         try:
-            while await probe.receive() is not None:
-                pass
-            if await probe.exit_code() == 0:
-                return
+            # what runs in the container may have put anything in place of `true`
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_ANSWER_S):
+                    while await probe.receive() is not None:
+                        pass
+                    if await probe.exit_code() == 0:
+                        return
         finally:
             probe.close()
         await self._refused()
