@@ -51,6 +51,14 @@ if ! said=$("${add[@]}" 2>&1); then
   (( code < 128 )) || exit 6  # the index was not written
   (( code == 0 )) || echo partial >&2
 fi
+# New files that the agent's repository tracks although they are ignored (`git add -f`). Of its index only names are read,
+# by our configuration; an index that git cannot read has none.
+if [[ -f .git/index ]]; then
+  GIT_INDEX_FILE=.git/index git ls-files -z -ci --exclude-standard 2> /dev/null | while IFS= read -r -d '' name; do
+    [[ -e $tree/$name || -L $tree/$name ]] || printf '%s\0' "$name"
+  done > "$GIT_INDEX_FILE.forced" || :
+  git update-index -z --add --stdin < "$GIT_INDEX_FILE.forced" 2> /dev/null || echo partial >&2
+fi
 [[ -e .git || -L .git ]] || echo no-git >&2
 git diff --cached --binary --full-index --no-color --no-ext-diff --no-textconv --no-renames \
   --src-prefix=a/ --dst-prefix=b/ "$(< "$own/base")"

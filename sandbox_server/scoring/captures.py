@@ -77,7 +77,7 @@ class Captures:
             await asyncio.wait(self._removing, timeout=_CLOSE_S)
 
     async def take(self, session: SessionRecord, instance: TaskInstance, *, base_commit: str) -> PatchRecord:
-        """Take the session's patch: new, binary, mode-changed, staged and committed changes, without ignored files.
+        """Take the session's patch: new, binary, mode-changed, staged and committed changes, without ignored files that it does not track.
 
         Of an instance that carries files, it is these files instead (carry.bash). The diff is None, with a cause, if
         it cannot be taken although the unchanged tree can be read.

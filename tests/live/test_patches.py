@@ -81,6 +81,10 @@ DEEDS = {
         touch -r README.md /tmp/t; tr a-y b-z < README.md > /tmp/r; cat /tmp/r > README.md; touch -r /tmp/t README.md
     """,
     "another capture's remains": "echo a >> README.md; touch /var/lib/sandbox/git/capture.index.lock",
+    "tracked though ignored": f"""
+        {_ME}; printf '*\\n' > .gitignore; mkdir new; echo x > new/x; echo y > new/y; echo a >> README.md
+        git add -f new/x; git commit -qm x; git add -f new/y .gitignore
+    """,
     "a link to a directory": "mkdir sub; echo x > sub/f; ln -s sub other",
 }
 
