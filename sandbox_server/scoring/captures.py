@@ -77,10 +77,11 @@ class Captures:
             await asyncio.wait(self._removing, timeout=_CLOSE_S)
 
     async def take(self, session: SessionRecord, instance: TaskInstance, *, base_commit: str) -> PatchRecord:
-        """Take the session's patch: new, binary, mode-changed, staged and committed changes, without ignored files that it does not track.
+        """Take the session's patch: new, binary, mode-changed, staged and committed changes.
 
-        Of an instance that carries files, it is these files instead (carry.bash). The diff is None, with a cause, if
-        it cannot be taken although the unchanged tree can be read.
+        Ignored files are left out unless the agent tracks them. Of an instance that carries files, it is these files
+        instead (carry.bash). The diff is None, with a cause, if it cannot be taken although the unchanged tree can be
+        read.
 
         Raises:
             SandboxLost: the container is gone, or the host is too slow. InfrastructureError: the unchanged tree cannot
