@@ -112,6 +112,7 @@ class _Forker:
         assert said, "the process that forks has ended"
         told: dict[str, int] = json.loads(said)
         if "status" not in told:
+            self._ended.pop(told["pid"], None)  # the status of an earlier process that had the same number
             return told["pid"]
         self._ended[told["pid"]] = told["status"]
         return None
