@@ -219,6 +219,7 @@ report(parent=initialize_runtime(1)["sid"], pending=pending["sid"])
 """
 
 
+@pytest.mark.usefixtures("light_torch")
 def test_a_forked_child_has_its_own_background(stand: Stand) -> None:
     """Ray's and PyTorch's forks would wait for a thread that is not there, or break the parent's loop."""
     done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=60)
@@ -239,6 +240,7 @@ def test_a_spawned_child_works(stand: Stand) -> None:
         assert len(set(pool.map(in_another_process, range(4)))) == 4
 
 
+@pytest.mark.usefixtures("light_torch")
 def test_a_scripts_last_unawaited_request_is_sent(stand: Stand, sid: str) -> None:
     """The interpreter's end would take the request along; nor may it warn or hang."""
     stand.delay_s = 0.3

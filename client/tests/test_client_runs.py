@@ -92,6 +92,7 @@ time.sleep(0.5)
 """
 
 
+@pytest.mark.usefixtures("light_torch")
 def test_a_trainer_begins_its_run_and_says_that_it_lives(stand: Stand) -> None:
     """Its former self, killed, would hold the slots; and every process that it begins would end what it has."""
     variables = {
