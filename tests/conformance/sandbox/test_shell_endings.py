@@ -30,19 +30,19 @@ ENDINGS = [
 
 
 @pytest.mark.parametrize(("command", "code"), ENDINGS)
-async def test_a_shell_that_ends_is_replaced(sandbox: BashSandbox, command: str, code: int | None) -> None:
+async def test_a_shell_that_ends_is_replaced(shared: BashSandbox, command: str, code: int | None) -> None:
     """`exit` by the policy would end its session, or leave its folder and environment behind."""
-    await sandbox.shell.run("cd /usr; export KEPT='7 \"x\"'; plain=1; f() { :; }", timeout_s=5)
-    result = await sandbox.shell.run(f"echo partial\n{command}", timeout_s=15)
+    await shared.shell.run("cd /usr; export KEPT='7 \"x\"'; plain=1; f() { :; }", timeout_s=5)
+    result = await shared.shell.run(f"echo partial\n{command}", timeout_s=15)
     assert shown(result).startswith("partial\n")
     assert "sandbox:" not in shown(result) and "noediting" not in shown(result)
     if code is not None:
         assert (result.outcome, result.exit_code) == (ShellOutcome.SHELL_ENDED, code), shown(result)
         assert result.shell_replaced
     assert result.cwd == "/usr"
-    result = await sandbox.shell.run("echo alive $KEPT $PWD", timeout_s=5)
+    result = await shared.shell.run("echo alive $KEPT $PWD", timeout_s=5)
     assert (shown(result), result.shell_replaced) == ('alive 7 "x" /usr\n', False)
-    assert await say(sandbox, "echo ${plain-gone}") == ("gone" if code is not None else "1")
+    assert await say(shared, "echo ${plain-gone}") == ("gone" if code is not None else "1")
 
 
 @pytest.mark.parametrize(
