@@ -55,7 +55,7 @@ def test_rollouts(live: Server, missing, solve: str, release: str) -> None:
         (TOOL_LOOP, LEDGER, [hermes("execute_bash", command="echo waits"), "WAIT"]),
         (TOOL_LOOP | {"faults": "raise"}, UNKNOWN, ["I call nothing."]),
     ]
-    groups = [UNKNOWN, LEDGER, LEDGER, UNKNOWN]
+    groups = [UNKNOWN, LEDGER, UNKNOWN]
     done = verl_environment.run(
         release,
         "roll_verl",
@@ -84,8 +84,8 @@ def test_rollouts(live: Server, missing, solve: str, release: str) -> None:
         assert rollout["extra"].items() >= FAILED.items(), "a policy that does nothing is not to be masked"
     for step in done["batches"]:
         # the first sample of a batch decides which columns it has
-        assert step["scores"] == step["acc"] == [0.0, 1.0, 1.0, 0.0] and step["masked"] == [1.0, 0.0, 0.0, 1.0]
-        assert step["pulls"] == [False, True, True, False], "a masked sample moves the policy"
+        assert step["scores"] == step["acc"] == [0.0, 1.0, 0.0] and step["masked"] == [1.0, 0.0, 1.0]
+        assert step["pulls"] == [False, True, False], "a masked sample moves the policy"
         assert step["has_logprobs"]
     until(
         lambda: not httpx.get(f"{live.url}/v1/sessions?run={run}&state=live", timeout=30).json(),
