@@ -9,8 +9,7 @@ import json
 import re
 from collections.abc import Sequence
 
-from sqlalchemy import bindparam, text
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection, bindparam, text
 
 from sandbox_server.records import ActionRecord
 
@@ -60,7 +59,7 @@ def indexed(record: ActionRecord) -> list[str]:
     return words_of(record.content[:_PART], seen[:_PART], tail)
 
 
-async def index(connection: AsyncConnection, records: Sequence[ActionRecord]) -> None:
+def index(connection: Connection, records: Sequence[ActionRecord]) -> None:
     """Index the actions; one that is indexed already stays as it is."""
     if connection.dialect.name != "sqlite":
         columns = {
@@ -68,14 +67,14 @@ async def index(connection: AsyncConnection, records: Sequence[ActionRecord]) ->
             "seqs": [one.seq for one in records],
             "words": [" ".join(indexed(one)) for one in records],
         }
-        await connection.execute(_POSTGRESQL, columns)
+        connection.execute(_POSTGRESQL, columns)
         return
     keys = json.dumps([[one.sid, one.seq] for one in records])
-    numbers = {(sid, seq): number for number, sid, seq in await connection.execute(_NUMBERED, {"keys": keys})}
+    numbers = {(sid, seq): number for number, sid, seq in connection.execute(_NUMBERED, {"keys": keys})}
     rows = [
         {"id": numbers.pop((one.sid, one.seq)), "words": " ".join(indexed(one))}
         for one in records
         if (one.sid, one.seq) in numbers
     ]
     if rows:
-        await connection.execute(_SQLITE, rows)
+        connection.execute(_SQLITE, rows)

@@ -3,12 +3,14 @@
 import asyncio
 import importlib
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from sqlalchemy import JSON, ColumnElement, Connection, event, inspect, text, type_coerce
+from sqlalchemy import JSON, ColumnElement, Connection, create_engine, event, inspect, text, type_coerce
 from sqlalchemy import cast as sql_cast
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
@@ -21,10 +23,14 @@ from sandbox_server.errors import CatalogueUnavailable
 if TYPE_CHECKING:
     from sqlalchemy.dialects import sqlite
 
+T = TypeVar("T")
+
 _BUSY_S = 30.0
 """How long SQLite waits for another process's transaction; an import takes a second or two."""
 _IDLE_S = 30.0
 """A PostgreSQL transaction whose client says nothing for this long is ended: the locks of a frozen node become free."""
+_THREADS = 4
+"""Of a SQLite database, for `read` and `write`; at most one of them writes."""
 _FULL = ("disk is full", "disk I/O error", "No space left")
 _MIGRATION_LOCK = 0x5A4DB0C5
 """PostgreSQL advisory lock, taken in turn by replicas that start at the same time."""
@@ -37,7 +43,10 @@ class Database:
     lock, and those of other processes wait up to 30 s. With WAL readers continue meanwhile; with `synchronous=FULL` an
     acknowledged commit survives a power loss.
 
-    Every SQL failure inside `reading` and `writing` is raised as CatalogueUnavailable.
+    Every SQL failure inside `reading`, `writing`, `read` and `write` is raised as CatalogueUnavailable.
+
+    On SQLite `reading` and `writing` give each statement, and each begin and commit, to a thread and take it back: some
+    ten turns for a transaction, each of which waits for the thread and for the event loop. `read` and `write` take one.
     """
 
     def __init__(self, url: str) -> None:
@@ -56,8 +65,11 @@ class Database:
         except ModuleNotFoundError as error:
             raise ValueError(f"{error.name} is not installed; install sandbox-server[postgres]") from None
         if self._sqlite:
-            event.listen(self._engine.sync_engine, "connect", _prepare_sqlite)
-            event.listen(self._engine.sync_engine, "begin", _begin_sqlite)
+            self._apart = create_engine(self._url.set(drivername="sqlite"), pool_timeout=_BUSY_S)
+            self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sql")
+            for engine in (self._engine.sync_engine, self._apart):
+                event.listen(engine, "connect", _prepare_sqlite)
+                event.listen(engine, "begin", _begin_sqlite)
         else:
             event.listen(self._engine.sync_engine, "connect", _prepare_postgresql)
 
@@ -85,6 +97,37 @@ class Database:
                     await connection.execution_options(writes=True)
                     async with connection.begin():
                         yield connection
+
+    async def read(self, query: Callable[[Connection], T]) -> T:
+        """What `query` reads: as in `reading`, with one turn of a thread for all of it."""
+        if self._sqlite:
+            return await self._on_thread(self._read_now, query)
+        async with self.reading() as connection:
+            return await connection.run_sync(query)
+
+    async def write(self, work: Callable[[Connection], T]) -> T:
+        """What `work` returns, in a transaction: as in `writing`, with one turn of a thread for all of it.
+
+        Once SQLite has begun it, a cancelled caller does not stop it.
+        """
+        if self._sqlite:
+            async with self._writer:
+                return await self._on_thread(self._write_now, work)
+        async with self.writing() as connection:
+            return await connection.run_sync(work)
+
+    async def _on_thread(self, run: Callable[[Callable[[Connection], T]], T], work: Callable[[Connection], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(run, work))
+
+    def _read_now(self, query: Callable[[Connection], T]) -> T:
+        with _faults(self._url), self._apart.connect() as connection:
+            return query(connection)
+
+    def _write_now(self, work: Callable[[Connection], T]) -> T:
+        with _faults(self._url), self._apart.connect() as connection:
+            connection.execution_options(writes=True)
+            with connection.begin():
+                return work(connection)
 
     @property
     def is_sqlite(self) -> bool:
@@ -127,6 +170,9 @@ class Database:
 
     async def dispose(self) -> None:
         """Close all connections."""
+        if self._sqlite:
+            await asyncio.to_thread(self._threads.shutdown)
+            self._apart.dispose()
         await self._engine.dispose()
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, fields
 from functools import cached_property
 from typing import Any
 
-from sqlalchemy import ColumnElement, Executable, Row, or_, select
+from sqlalchemy import ColumnElement, Connection, Executable, Row, or_, select
 
 from sandbox_server.catalogue import action_words
 from sandbox_server.catalogue.database import Database
@@ -68,8 +68,11 @@ class History:
             return
         names = [field.name for field in fields(SessionRecord)]
         values = [{name: getattr(record, name) for name in names} for record in records]  # asdict() copies each value
-        async with self._database.writing() as connection:
-            await connection.execute(self._save_sessions, values)
+
+        def saved(connection: Connection) -> None:
+            connection.execute(self._save_sessions, values)
+
+        await self._database.write(saved)
 
     @cached_property
     def _save_sessions(self) -> Executable:
@@ -113,12 +116,15 @@ class History:
         if not records:
             return
         statement = self._database.insert(ActionRow).on_conflict_do_nothing(index_elements=["sid", "seq"])
-        async with self._database.writing() as connection:
-            await connection.execute(
+
+        def added(connection: Connection) -> None:
+            connection.execute(
                 statement, [{name: getattr(record, name) for name in _ACTION_FIELDS} for record in records]
             )
             if self._searched:
-                await action_words.index(connection, records)
+                action_words.index(connection, records)
+
+        await self._database.write(added)
 
     async def actions(self, sid: str, *, after: int = 0, limit: int | None = None) -> list[ActionRecord]:
         """The session's journal after number `after`, oldest first, at most `limit` entries."""
@@ -129,10 +135,12 @@ class History:
     async def save_patch(self, record: PatchRecord) -> PatchRecord:
         """Store the session's patch; the first one stored wins and is returned."""
         statement = self._database.insert(PatchRow).values(asdict(record)).on_conflict_do_nothing()
-        async with self._database.writing() as connection:
-            await connection.execute(statement)
-            row = (await connection.execute(select(*_PATCH).where(PatchRow.sid == record.sid))).one()
-        return PatchRecord(*row)
+
+        def saved(connection: Connection) -> PatchRecord:
+            connection.execute(statement)
+            return PatchRecord(*connection.execute(select(*_PATCH).where(PatchRow.sid == record.sid)).one())
+
+        return await self._database.write(saved)
 
     async def patch(self, sid: str) -> PatchRecord | None:
         """The session's patch, or None if it has not been captured."""
@@ -171,18 +179,21 @@ class History:
             set_={name: verdict.excluded[name] for name in values if name != "sid"},
             where=VerdictRow.name == VerdictName.INFRA.value,
         )
-        async with self._database.writing() as connection:
-            # each statement is a turn of SQLite's thread, and a reward waits for all of them
-            row = (await connection.execute(verdict.returning(*_GRADED))).one_or_none()
+
+        def saved(connection: Connection) -> GradedSession:
+            row = connection.execute(verdict.returning(*_GRADED)).one_or_none()
+            body = dict(receipt)
             if isinstance(timings_s := receipt.get("timings_s"), Mapping):
-                receipt = {**receipt, "timings_s": {**timings_s, "store": time.monotonic() - began}}
+                body["timings_s"] = {**timings_s, "store": time.monotonic() - began}
             kept = self._database.insert(ReceiptRow).values(
-                id=graded.receipt, sid=graded.sid, created_at=graded.graded_at, body=json.dumps(receipt, default=_plain)
+                id=graded.receipt, sid=graded.sid, created_at=graded.graded_at, body=json.dumps(body, default=_plain)
             )
-            await connection.execute(kept.on_conflict_do_nothing())
+            connection.execute(kept.on_conflict_do_nothing())
             if row is None:  # an earlier verdict stands
-                row = (await connection.execute(select(*_GRADED).where(VerdictRow.sid == graded.sid))).one()
-        return _graded(row)
+                row = connection.execute(select(*_GRADED).where(VerdictRow.sid == graded.sid)).one()
+            return _graded(row)
+
+        return await self._database.write(saved)
 
     async def graded(self, sid: str) -> GradedSession | None:
         """The session's verdict, or None before the first."""
@@ -253,12 +264,10 @@ class History:
         return [row[0] for row in await self._all(undone)]
 
     async def _one(self, statement: Executable) -> Row[*tuple[Any, ...]] | None:
-        async with self._database.reading() as connection:
-            return (await connection.execute(statement)).one_or_none()
+        return await self._database.read(lambda connection: connection.execute(statement).one_or_none())
 
     async def _all(self, statement: Executable) -> Sequence[Row[*tuple[Any, ...]]]:
-        async with self._database.reading() as connection:
-            return (await connection.execute(statement)).all()
+        return await self._database.read(lambda connection: connection.execute(statement).all())
 
 
 def kind_of(verdict: str, cause: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from sqlalchemy import ColumnElement, bindparam, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sandbox_server.catalogue.database import Database
@@ -249,22 +249,22 @@ class Instances:
     async def _find(self, known_id: str | None, where: ColumnElement[bool]) -> TaskInstance | None:
         cached = self._cache.get(known_id) if known_id is not None else None
         now = time.monotonic()
-        async with self._database.reading() as connection:
+
+        def found(connection: Connection) -> tuple[str, TaskInstance] | None:
             if cached is not None:
-                digest = (await connection.execute(select(InstanceRow.body_sha256).where(where))).scalar_one_or_none()
+                digest = connection.execute(select(InstanceRow.body_sha256).where(where)).scalar_one_or_none()
                 if digest == cached[1]:
-                    self._keep(now, digest, cached[2])
-                    return cached[2]
-            row = (
-                await connection.execute(select(InstanceRow.body_sha256, InstanceRow.body).where(where))
-            ).one_or_none()
-        if row is None:
+                    return cached[1:]
+            row = connection.execute(select(InstanceRow.body_sha256, InstanceRow.body).where(where)).one_or_none()
+            return None if row is None else (row.body_sha256, TaskInstance.model_validate_json(row.body))
+
+        newest = await self._database.read(found)
+        if newest is None:
             if known_id is not None:
                 self._forget(known_id)
             return None
-        instance = TaskInstance.model_validate_json(row.body)
-        self._keep(now, row.body_sha256, instance)
-        return instance
+        self._keep(now, *newest)
+        return newest[1]
 
     def _keep(self, now: float, digest: str, instance: TaskInstance) -> None:
         self._cache[instance.instance_id] = (now, digest, instance)

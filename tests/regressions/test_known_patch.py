@@ -26,7 +26,9 @@ async def test_the_reward_of_a_known_patch_takes_two_statements(settings: Settin
             if second in str(parameters):  # loops of the server ask for others too
                 said.append(" ".join(statement.split()))
 
-        event.listen(server.foundation.database._engine.sync_engine, "before_cursor_execute", note)
+        database = server.foundation.database
+        for engine in (database._apart, database._engine.sync_engine):
+            event.listen(engine, "before_cursor_execute", note)
         await sessions.postprocess(second)
         verdict = (await sessions.reward(second)).verdict
         about = [statement for statement in said if "verdicts" in statement or "receipts" in statement]

@@ -4,7 +4,10 @@ import asyncio
 import os
 import random
 import signal
+import threading
+import time
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -185,6 +188,56 @@ async def test_a_cancelled_writer_frees_the_database(database: Database) -> None
         await write(1000)
     async with database.reading() as connection:
         assert (await connection.execute(text("SELECT count(*) FROM receipts WHERE id = '1000'"))).scalar_one() == 1
+
+
+async def test_a_transaction_in_one_turn_is_whole_or_nothing(database: Database) -> None:
+    """`write` and `read` are a second way to the database: what the first one promises holds there too."""
+
+    def add(connection: Connection, number: int) -> int:
+        row = {"id": str(number), "sid": "1", "created_at": 1.0, "body": "{}"}
+        connection.execute(database.insert(ReceiptRow).values(row))
+        if number < 0:
+            raise RuntimeError
+        return number
+
+    def count(connection: Connection) -> int:
+        return int(connection.execute(text("SELECT count(*) FROM receipts")).scalar_one())
+
+    async def add_the_other_way(number: int) -> None:
+        async with database.writing() as connection:
+            await connection.run_sync(add, number)
+
+    with pytest.raises(RuntimeError):
+        await database.write(partial(add, number=-1))
+    with pytest.raises(CatalogueUnavailable) as caught:
+        await database.write(lambda connection: connection.execute(text("SELECT secret FROM nowhere")))
+    assert "SELECT" not in caught.value.detail
+    assert await database.read(count) == 0
+    both = (*(database.write(partial(add, number=n)) for n in range(30)), *map(add_the_other_way, range(30, 60)))
+    assert (await asyncio.gather(*both))[:30] == list(range(30))
+    assert await database.read(count) == 60
+
+
+async def test_a_cancelled_caller_does_not_keep_the_next_from_writing(database: Database) -> None:
+    """The cancelled transaction goes on in its thread for a moment; the next one waits for it and does not fail."""
+    began = threading.Event()
+
+    def again(connection: Connection) -> None:
+        connection.execute(text("UPDATE instances SET verified_at = 0"))
+
+    def slowly(connection: Connection) -> None:
+        again(connection)
+        began.set()
+        time.sleep(0.3)
+
+    writing = asyncio.create_task(database.write(slowly))
+    await asyncio.to_thread(began.wait, 20) if database.is_sqlite else await asyncio.sleep(0)
+    writing.cancel()
+    await asyncio.gather(writing, return_exceptions=True)
+    async with asyncio.timeout(20):
+        await database.write(again)
+        async with database.writing() as connection:
+            await connection.run_sync(again)
 
 
 async def test_a_commit_survives_kill_9(url: str) -> None:

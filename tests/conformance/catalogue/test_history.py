@@ -129,6 +129,22 @@ def test_any_text_of_a_policy_is_kept(content: str, observation: str) -> None:
         assert column.process_result_value(stored, None) == text  # type: ignore[arg-type]
 
 
+async def test_a_verdict_is_one_turn_of_sqlites_thread(history: History, database: Database) -> None:
+    """Each turn waits for the thread and for the loop, under load some ms each, and a reward waits for all of them."""
+    if not database.is_sqlite:
+        pytest.skip("PostgreSQL has no thread")
+    await history.save_graded(replace(GRADED, sid="1"), {}, "key")  # the first one opens the connection
+    loop = asyncio.get_running_loop()
+    turns = []
+    with pytest.MonkeyPatch.context() as patching:
+        back = loop.call_soon_threadsafe
+        patching.setattr(loop, "call_soon_threadsafe", lambda *args, **how: turns.append(args) or back(*args, **how))
+        await history.save_graded(GRADED, {}, "key")
+        assert await history.verdict_by_key("key") is not None
+        await history.add_actions([ACTION])
+    assert len(turns) == 3
+
+
 async def test_the_first_patch_wins(history: History) -> None:
     """Two replicas that end one session at once must grade the same patch."""
     assert await history.patch(SESSION.sid) is None
