@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the image that restricts what sandboxes may reach (SANDBOX_EGRESS_IMAGE): nft and its libraries, 7 MB, no shell.
+# Makes the image that restricts what sandboxes may reach (SANDBOX_EGRESS_IMAGE): nft, dnsmasq and their libraries, no shell.
 # Prints nothing if it exists. Built like scripts/base-image.sh from Debian's packages or from BASE_IMAGE=<Debian image>.
 set -eu
 cd "$(dirname "$0")/.."
@@ -17,9 +17,10 @@ trap 'rm -rf "$work"' EXIT
 bootstrap() {
     echo "making $name from Debian's packages" >&2
     scripts/apt.sh mmdebstrap || return 1
-    mmdebstrap --quiet --variant=extract --include=nftables bookworm "$work/all.tar" || return 1
+    mmdebstrap --quiet --variant=extract --include=nftables,dnsmasq-base bookworm "$work/all.tar" || return 1
     mkdir "$work/root"
-    tar -C "$work/root" -xf "$work/all.tar" --exclude=./dev --exclude='./usr/lib/*/gconv*' --exclude='./usr/share/*' || return 1
+    tar -C "$work/root" -xf "$work/all.tar" --exclude=./dev --exclude='./usr/lib/*/gconv*' --exclude='./usr/share/*' \
+        --exclude='./bin/*' --exclude='./usr/bin/*' --exclude='./var/*' || return 1
     tar -C "$work/root" -c . | docker import --change "LABEL $label=$content" --change 'ENTRYPOINT ["/usr/sbin/nft"]' \
         - "$name" >/dev/null
 }
@@ -30,7 +31,7 @@ extend() {
     cat >"$work/Dockerfile" <<DOCKERFILE
 FROM $1
 COPY certificates/ /usr/local/share/ca-certificates/
-RUN apt-get update && apt-get install -y --no-install-recommends nftables && rm -rf /var/lib/apt/lists/*
+RUN apt-get update && apt-get install -y --no-install-recommends nftables dnsmasq-base && rm -rf /var/lib/apt/lists/*
 ENTRYPOINT ["/usr/sbin/nft"]
 LABEL $label=$content
 DOCKERFILE

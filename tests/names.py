@@ -4,7 +4,7 @@ import socket
 import struct
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -12,17 +12,20 @@ SHIPPED = Path(__file__).resolve().parent.parent / "deploy" / "haproxy"
 
 
 @contextmanager
-def names(address: str, domain: str) -> Iterator[None]:
-    """A name server on `address`, port 53: all names of `domain` are `address`, there are no others. Needs root."""
+def names(address: str, domain: str, *, port: int = 53, answer: Callable[[str], str] | None = None) -> Iterator[int]:
+    """A name server on `address`: all names of `domain` are `address`, there are no others. Yields its port.
+
+    `answer`: a name's address. Port 53 needs root; 0 takes a free one.
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as wire:
-        wire.bind((address, 53))
-        threading.Thread(target=_serve, args=(wire, address, domain), daemon=True).start()
-        yield
+        wire.bind((address, port))
+        threading.Thread(target=_serve, args=(wire, domain, answer or (lambda name: address)), daemon=True).start()
+        yield int(wire.getsockname()[1])
         with suppress(OSError):  # it wakes the reader, although there is no connection
             wire.shutdown(socket.SHUT_RDWR)
 
 
-def _serve(wire: socket.socket, address: str, domain: str) -> None:
+def _serve(wire: socket.socket, domain: str, address_of: Callable[[str], str]) -> None:
     while True:
         try:
             query, asker = wire.recvfrom(512)
@@ -35,8 +38,9 @@ def _serve(wire: socket.socket, address: str, domain: str) -> None:
             labels.append(query[at + 1 : at + 1 + size].decode().lower())
             at += 1 + size
         question, (kind,) = query[12 : at + 5], struct.unpack(">H", query[at + 1 : at + 3])
-        known = ".".join(labels).endswith(domain)
-        answer = b"\xc0\x0c" + struct.pack(">HHIH", 1, 1, 60, 4) + socket.inet_aton(address)
+        name = ".".join(labels)
+        known = name.endswith(domain)
+        answer = b"\xc0\x0c" + struct.pack(">HHIH", 1, 1, 60, 4) + socket.inet_aton(address_of(name))
         found = known and kind == 1
         flags = 0x8180 if known else 0x8183  # no such name
         head = query[:2] + struct.pack(">HHHHH", flags, 1, int(found), 0, 0)

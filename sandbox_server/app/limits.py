@@ -14,7 +14,7 @@ from sandbox_server.images.engine_disk import ImageRules
 from sandbox_server.images.preparing import REPOSITORY
 from sandbox_server.sandbox.base import Limits
 from sandbox_server.sandbox.config import OWN_SECCOMP, RuntimeConfig
-from sandbox_server.sandbox.egress import Egress, Target
+from sandbox_server.sandbox.egress import Egress, NameServer, Target
 from sandbox_server.sandbox.image_names import tagged
 from sandbox_server.sandbox.services import ServiceBounds
 from sandbox_server.settings import Settings
@@ -36,9 +36,20 @@ def _egress_of(settings: Settings) -> Egress | None:
     if settings.box_egress is None:
         return None
     try:
-        return Egress(tuple(map(Target.parse, settings.box_egress)))
+        egress = Egress(tuple(map(Target.parse, settings.box_egress)))
     except ValueError as e:
         raise ValueError(f"SANDBOX_BOX_EGRESS: {e}") from e
+    if egress.domains and not settings.egress_dns:
+        raise ValueError("SANDBOX_BOX_EGRESS: names with * need SANDBOX_EGRESS_DNS")
+    return egress
+
+
+def _name_server_of(settings: Settings) -> NameServer | None:
+    """The name server for names with `*`. Raises ValueError for an invalid address."""
+    try:
+        return NameServer.parse(settings.egress_dns) if settings.egress_dns else None
+    except ValueError as e:
+        raise ValueError(f"SANDBOX_EGRESS_DNS: {e}") from e
 
 
 def _seccomp_of(settings: Settings) -> Path | None:
@@ -75,6 +86,7 @@ def runtime_config(settings: Settings, guest: str) -> RuntimeConfig:
         pull_timeout_s=settings.pull_timeout_s,
         egress=_egress_of(settings),
         egress_image=settings.egress_image,
+        egress_dns=_name_server_of(settings),
         login_cache=settings.box_login_cache,
         meter_cpu=settings.run_cpu_s > 0,
         busy_cpu_shares=settings.busy_cpu_shares,
@@ -129,6 +141,7 @@ def box_policy(settings: Settings, *, cpus: float) -> BoxPolicy:
         login_path=settings.box_login_path,
         timeout_exit=settings.box_timeout_exit,
         domain=settings.box_domain,
+        egress_domains=bool(settings.egress_dns),
         limits=limits_of(settings),
         cpus=cpus,
     )

@@ -23,13 +23,11 @@ def egress_of(allow: Sequence[str], deny: Sequence[str]) -> Egress | None:
         return None
     if len(allow) + len(deny) > _MOST_TARGETS:
         raise MalformedRequest(f"more than {_MOST_TARGETS} rules for the network; name ranges of addresses")
-    if any("*" in entry for entry in (*allow, *deny)):
-        raise MalformedRequest("rules hold to addresses here, so no name with * can be allowed: name each host")
     try:
         allowed, denied = (tuple(map(Target.parse, entries)) for entries in (allow, deny))
     except ValueError as e:
         raise MalformedRequest(f"rules for the network: {e}") from e
-    if any(target.is_name for target in denied):
+    if any(target.is_name or target.domain for target in denied):
         raise MalformedRequest("a host name cannot be denied, because its addresses change: deny addresses")
     everything = any(target.host in EVERYTHING and target.port is None for target in denied)
     return Egress(allowed, denied, rest=bool(denied) and not everything)

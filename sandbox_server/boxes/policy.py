@@ -56,6 +56,8 @@ class BoxPolicy:
     """Report a command's timeout as exit code 124 instead of the protocol's error."""
     domain: str = ""
     """Parent domain of the host names of box ports; "": no such names."""
+    egress_domains: bool = False
+    """Requests may allow all names below a domain."""
     limits: Limits = field(default_factory=Limits)
     """Limits of a box without a size."""
     cpus: float = 0.0
@@ -127,7 +129,15 @@ class BoxPolicy:
         return life_s
 
     def network_of(self, image: str, internet: bool | None, asked: Egress | None) -> str:
-        """`bridge` or `none`: as the settings allow, or less if the request wants less."""
+        """`bridge` or `none`: as the settings allow, or less if the request wants less.
+
+        Raises:
+            MalformedRequest: it allows names with `*`, which this server does not.
+        """
+        if asked is not None and asked.domains and not self.egress_domains:
+            raise MalformedRequest(
+                "no name with * can be allowed here, because SANDBOX_EGRESS_DNS is not set; name each host"
+            )
         if asked is not None and not asked.allow and not asked.rest:
             internet = False
         allowed = next(

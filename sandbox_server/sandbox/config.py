@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from sandbox_server.sandbox.egress import Egress
+from sandbox_server.sandbox.egress import Egress, NameServer
 from sandbox_server.sandbox.services import ServiceBounds
 
 OWN_SECCOMP = Path(__file__).with_name("seccomp.json")
@@ -29,7 +29,9 @@ class RuntimeConfig:
     egress: Egress | None = None
     """Network rules for all sessions and boxes that have a network; None: no restriction."""
     egress_image: str = "sandbox-egress"
-    """Image with nft, which applies the network rules."""
+    """Image with nft, which applies the network rules, and dnsmasq."""
+    egress_dns: NameServer | None = None
+    """Whom to ask for the names below the domains that rules allow; None: rules must not have such."""
     login_cache: bool = True
     """Skip a login shell's profile when its effect is known from earlier identical logins."""
     meter_cpu: bool = False

@@ -17,6 +17,10 @@ REMOVE = "add table inet sandbox_egress\ndelete table inet sandbox_egress\n"
 _NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_][A-Za-z0-9_-]{0,62}(\.[A-Za-z0-9_-]{1,63})*\.?")
 _PORTED = re.compile(r"(?P<host>\[[^]]*\]|[^:]*)(:(?P<port>[0-9]{1,5}))?")
 _REFUSE = "reject with icmpx type admin-prohibited"  # an error at once, where a drop would mean a timeout
+_MOST_ADDRESSES = 4096  # of a domain; a policy can ask for any number of names
+_ASKS = 0x5A4D
+"""The mark of queries that the resolver sends on. No sandbox can mark its packets: that needs NET_ADMIN."""
+_RESOLVER_LINE = "# resolver "
 _NEIGHBOURS = "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert, nd-router-solicit } accept"
 
 
@@ -25,18 +29,23 @@ class Target:
     """The destination of a rule."""
 
     host: str
-    """An address range (10.0.0.0/8, 2001:db8::1/128) or a host name."""
+    """An address range (10.0.0.0/8, 2001:db8::1/128), a host name, or `*.domain`: all names below the domain."""
     port: int | None = None
     """TCP and UDP port; None: all ports and protocols."""
 
     @property
     def is_name(self) -> bool:
-        """`host` is a name and has to be resolved."""
-        return "/" not in self.host
+        """`host` is one name and has to be resolved."""
+        return "/" not in self.host and not self.domain
+
+    @property
+    def domain(self) -> str:
+        """The domain of `*.domain`; else ""."""
+        return self.host[2:] if self.host.startswith("*.") else ""
 
     @classmethod
     def parse(cls, text: str) -> "Target":
-        """Parse `host`, `host:port`, `address[/bits]` or `address[/bits]:port`; IPv6 with a port is in brackets.
+        """Parse `host`, `*.domain` or `address[/bits]`, each with or without `:port`; IPv6 with a port is in brackets.
 
         Raises:
             ValueError: it has none of these forms; the message is one sentence.
@@ -52,7 +61,7 @@ class Target:
                 return cls(str(ipaddress.ip_network(host.removeprefix("[").removesuffix("]"), strict=False)), port)
             except ValueError:
                 # do not send a malformed address to a name server
-                if _NAME.fullmatch(host) and not re.fullmatch(r"[0-9.]+", host):
+                if _NAME.fullmatch(host.removeprefix("*.")) and not re.fullmatch(r"[0-9.]+", host):
                     return cls(host.lower().removesuffix("."), port)
         raise ValueError(f"{text[:100]!r} is no address, range or host name, with or without :port")
 
@@ -71,24 +80,60 @@ class Egress:
         """Host names in the rules, which have to be resolved."""
         return frozenset(target.host for target in (*self.allow, *self.deny) if target.is_name)
 
+    @property
+    def domains(self) -> frozenset[str]:
+        """Domains below which all names are allowed."""
+        return frozenset(target.domain for target in self.allow if target.domain)
 
-def ruleset(parties: Sequence[Egress], addresses: Mapping[str, Sequence[str]], *, beside: str = "") -> str:
+
+@dataclass(frozen=True, slots=True)
+class NameServer:
+    """The name server that is asked for the names below a domain."""
+
+    address: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> "NameServer":
+        """Parse `address` or `address:port`. Raises ValueError; the message is one sentence."""
+        target = Target.parse(text)
+        address, _, bits = target.host.partition("/")
+        if bits not in ("32", "128"):
+            raise ValueError(f"{text[:100]!r} is no address of a name server, with or without :port")
+        return cls(address, target.port or 53)
+
+    @property
+    def for_all(self) -> str:
+        """The argument by which dnsmasq asks it for all names."""
+        return f"--server={self.address}#{self.port}"
+
+
+def ruleset(
+    parties: Sequence[Egress],
+    addresses: Mapping[str, Sequence[str]],
+    *,
+    beside: str = "",
+    name_server: NameServer | None = None,
+) -> str:
     """The `nft` script that allows what every one of `parties` allows; it replaces all earlier rules atomically.
 
     `addresses`: host name -> its addresses, for every name in the rules. `beside`: range of the sandbox's services,
-    which it always reaches. Loopback is always allowed, except the
+    which it always reaches. `name_server`: needed if the rules have domains; the resolver of `resolver_of` fills their
+    sets, and it alone may ask the name server. Loopback is always allowed, except the
     engine's resolver on 127.0.0.11: the queries that it forwards could carry data out.
     """
+    sets = {name: f"below{number}" for number, name in enumerate(sorted({n for one in parties for n in one.domains}))}
     stages, sixth = [], False
     for party in parties:
-        lines = [line for target in party.allow for line in _rules(target, addresses, "return")]
-        lines += [line for target in party.deny for line in _rules(target, addresses, _REFUSE)]
+        lines = [line for target in party.allow for line in _rules(target, addresses, sets, "return")]
+        lines += [line for target in party.deny for line in _rules(target, addresses, sets, _REFUSE)]
         lines.append("return" if party.rest else _REFUSE)
         sixth = sixth or party.rest or any("ip6 " in line or "ipv6" in line for line in lines)
         stages.append(lines)
     chains = [_chain(f"party{number}", lines) for number, lines in enumerate(stages)]
     out = [
         "type filter hook output priority 0; policy drop;",
+        *([f"meta mark {_ASKS:#x} {_asked(name_server)} accept"] if sets and name_server else []),
         f"ip daddr 127.0.0.11 {_REFUSE}",
         'oifname "lo" accept',
         *([f"ip daddr {beside} accept"] if beside else []),
@@ -96,15 +141,51 @@ def ruleset(parties: Sequence[Egress], addresses: Mapping[str, Sequence[str]], *
         *(f"jump party{number}" for number in range(len(stages))),
         "accept",
     ]
-    return REMOVE + "table inet sandbox_egress {\n" + "".join([*chains, _chain("out", out)]) + "}\n"
+    filled = [
+        f"set {name}_{version} {{ type ipv{version}_addr; size {_MOST_ADDRESSES}; }}\n"
+        for name in sets.values()
+        for version in (4, 6)
+    ]
+    if sets:  # the resolver gives what it sends on the mark of the connection by which it was asked
+        marking = [
+            "type filter hook output priority -150;",
+            f'oifname "lo" meta l4proto {{ tcp, udp }} th dport 53 ct mark set {_ASKS:#x}',
+        ]
+        chains.append(_chain("asks", marking))
+    text = REMOVE + "table inet sandbox_egress {\n" + "".join([*filled, *chains, _chain("out", out)]) + "}\n"
+    return _resolver(sets, name_server) + text if sets and name_server else text
+
+
+def resolver_of(rules: str) -> list[str]:
+    """The arguments of the dnsmasq that fills the sets of these rules; none if they have no domains."""
+    first = rules.partition("\n")[0]
+    return first.removeprefix(_RESOLVER_LINE).split() if first.startswith(_RESOLVER_LINE) else []
+
+
+def _resolver(sets: Mapping[str, str], name_server: NameServer) -> str:
+    """A comment in the rules, so that whoever finds them can start their resolver."""
+    words = []
+    for domain in sets:
+        # dnsmasq takes the longest match alone, a rule for a shorter domain holds too
+        into = [name for other, name in sets.items() if f".{domain}".endswith(f".{other}")]
+        filled = ",".join(f"{version}#inet#sandbox_egress#{name}_{version}" for name in into for version in (4, 6))
+        words += [f"--server=/{domain}/{name_server.address}#{name_server.port}", f"--nftset=/{domain}/{filled}"]
+    return f"{_RESOLVER_LINE}{' '.join(words)}\n"
+
+
+def _asked(server: NameServer) -> str:
+    return f"{_to(ipaddress.ip_network(server.address))} meta l4proto {{ tcp, udp }} th dport {server.port}"
 
 
 def _chain(name: str, lines: Sequence[str]) -> str:
     return f"chain {name} {{\n" + "".join(line + "\n" for line in lines) + "}\n"
 
 
-def _rules(target: Target, addresses: Mapping[str, Sequence[str]], verdict: str) -> list[str]:
+def _rules(target: Target, addresses: Mapping[str, Sequence[str]], sets: Mapping[str, str], verdict: str) -> list[str]:
     port = "" if target.port is None else f" meta l4proto {{ tcp, udp }} th dport {target.port}"
+    if target.domain:
+        filled = sets[target.domain]
+        return [f"ip daddr @{filled}_4{port} {verdict}", f"ip6 daddr @{filled}_6{port} {verdict}"]
     return [
         f"{_to(ipaddress.ip_network(where))}{port} {verdict}"
         for where in (addresses[target.host] if target.is_name else (target.host,))

@@ -77,10 +77,13 @@ class BoxSettings(BaseModel):
     """JSON object, image pattern -> bridge or none; the first match overrides SANDBOX_BOX_NETWORK."""
     box_egress: Annotated[tuple[str, ...], NoDecode] | None = None
     """Comma-separated allow list for boxes, and for sessions whose instance has a network: `host:port`, `host`,
-    `10.0.0.0/8`, `10.0.0.0/8:443`. Names are resolved when a container is created. A request may ask for less. Empty:
-    nothing is reachable; unset: everything the network reaches."""
+    `*.domain`, `10.0.0.0/8`, `10.0.0.0/8:443`. Names are resolved when a container is created. A request may ask for
+    less. Empty: nothing is reachable; unset: everything the network reaches."""
+    egress_dns: str = ""
+    """Name server, `address` or `address:port`, which boxes must reach, for the names that rules allow by `*.domain`;
+    without it such rules are refused. docs/boxes.md."""
     egress_image: str = "sandbox-egress"
-    """Image with nft, used to install these rules; `sandbox-server images build egress` builds it. docs/boxes.md."""
+    """Image with nft and dnsmasq, for these rules; `sandbox-server images build egress` builds it. docs/boxes.md."""
     box_create_wait_s: float = 50.0
     """Limit on creating a box, queueing and pulling included; E2B's clients give up at 60 s. A pull continues after
     it."""

@@ -1,5 +1,6 @@
 """Egress rules: a box reaches only what it may, whichever user tries, and whatever happens to its container."""
 
+import os
 import socket
 import subprocess
 import threading
@@ -11,11 +12,15 @@ from pathlib import Path
 import pytest
 
 from tests.deployment import bridge_gateway
+from tests.names import names
 
 from .e2b import TEMPLATES, Control, sdk
 from .serving import Server, docker, serving, until
 
 IMAGE = "sandbox-egress:latest"
+FAR = f"198.18.{os.getpid() >> 8 & 255}.{os.getpid() & 255}"
+"""An address of this host that stands for one of the Internet; dnsmasq refuses answers with private ones."""
+DOMAIN = "far.test"
 _ASK = """
 import socket, sys
 def ask(host, port):
@@ -76,14 +81,27 @@ def elsewhere() -> str:
 
 
 @pytest.fixture(scope="module")
+def name_server(gateway: str) -> Iterator[str]:
+    """A name server that boxes can reach: what is below DOMAIN is FAR, but for a name with a private address."""
+    subprocess.run(["ip", "address", "add", f"{FAR}/32", "dev", "lo"], check=True, timeout=10)
+    try:
+        answer = {f"private.{DOMAIN}": gateway}
+        with names(gateway, DOMAIN, port=0, answer=lambda name: answer.get(name, FAR)) as port:
+            yield f"{gateway}:{port}"
+    finally:
+        subprocess.run(["ip", "address", "del", f"{FAR}/32", "dev", "lo"], check=True, timeout=10)
+
+
+@pytest.fixture(scope="module")
 def server(
-    rows: Path, tmp_path_factory: pytest.TempPathFactory, gateway: str, ports: tuple[int, int]
+    rows: Path, tmp_path_factory: pytest.TempPathFactory, gateway: str, ports: tuple[int, int], name_server: str
 ) -> Iterator[Server]:
     settings = {
         "box_templates": TEMPLATES,
         "reaper_period_s": 0.5,
         "pool_size": 0,
-        "box_egress": f"{gateway}:{ports[0]}",
+        "box_egress": f"{gateway}:{ports[0]},*.{DOMAIN}:{ports[0]}",
+        "egress_dns": name_server,
     }
     with serving(tmp_path_factory.mktemp("egress"), rows, **settings) as server:
         yield server
@@ -154,7 +172,7 @@ def test_a_request_gets_less_never_more(server: Server, control: Control, gatewa
         told = control.call("GET", f"/sandboxes/{wide}").json()["network"]
         assert (told["allowOut"], told["denyOut"]) == (body.get("allowOut", []), body.get("denyOut", []))
     assert asked(box, *places) == ["hi", "OSError 113"]
-    for some in ({"allowOut": ["*.example.org"]}, {"denyOut": ["example.org"]}):
+    for some in ({"allowOut": ["*.*.org"]}, {"denyOut": ["example.org"]}, {"denyOut": ["*.example.org"]}):
         assert control.call("POST", "/sandboxes", {"network": some}).status_code == 400
 
 
@@ -185,3 +203,34 @@ def test_a_box_that_others_start_again_is_ended(server: Server, control: Control
     docker("restart", "-t", "0", box)
     until(lambda: docker("inspect", "-f", "{{.State.Running}}", box).strip() == "false", 10, "ended")
     until(lambda: "without egress rules" in server.log.read_text(), what="said in the log")
+
+
+_QUERY = """
+import socket, sys
+host, _, port = sys.argv[1].rpartition(":")
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as wire:
+    try:
+        wire.sendto(b"data", (host, int(port)))
+    except PermissionError:
+        print("refused")
+"""
+
+
+def test_names_below_a_domain(server: Server, control: Control, ports: tuple[int, int], name_server: str) -> None:
+    """An address is open that nobody was told, or not the one that was; queries carry data to others."""
+    port, other = ports
+    sid = control.create()["sandboxID"]
+    box = container_of(server, sid)
+    closed, unknown = "OSError 113", "OSError -3"
+    names = (f"{FAR}:{port}", f"a.{DOMAIN}:{port}", f"{FAR}:{port}", f"a.{DOMAIN}:{other}", f"a.elsewhere.test:{port}")
+    assert asked(box, *names) == [closed, "hi", "hi", closed, unknown]
+    assert asked(box, f"private.{DOMAIN}:{port}") == ["OSError -5"], "a domain's owner opens a private address"
+    assert docker("exec", box, "python3", "-c", _QUERY, name_server).strip() == "refused"
+
+    path = f"/sandboxes/{sid}/network"
+    assert control.call("PUT", path, {"allowOut": [f"*.b.{DOMAIN}"]}).status_code == 204
+    assert asked(box, f"{FAR}:{port}", f"a.{DOMAIN}:{port}", f"a.b.{DOMAIN}:{port}") == [closed, closed, "hi"]
+    assert control.call("PUT", path, {"allowOut": [name_server.partition(":")[0]]}).status_code == 204
+    assert asked(box, f"a.{DOMAIN}:{port}") == [closed], "a rule of the operator's alone opens it"
+    control.kill(sid)
+    until(lambda: not docker("ps", "-aq", "--filter", f"label=sandbox.resolver={box}"), 10, "its name server is gone")

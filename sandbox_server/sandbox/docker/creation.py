@@ -13,6 +13,8 @@ from sandbox_server.sandbox.bash import boot
 from sandbox_server.sandbox.bash.fifos import TARGET
 from sandbox_server.sandbox.config import RuntimeConfig
 from sandbox_server.sandbox.docker.labels import DEADLINE, EGRESS, GROUP, NODE, ROLE, SID, TOKEN
+from sandbox_server.sandbox.docker.resolvers import ADDRESS
+from sandbox_server.sandbox.egress import resolver_of
 
 # Root's capabilities that package managers, test suites and git need; no raw sockets, devices, tracing or namespaces.
 CAPABILITIES = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "SYS_CHROOT"]
@@ -76,7 +78,7 @@ def create(api: Any, spec: ContainerSpec, own: Own, folder: Path | None) -> str:
         # a grading's tests may kill everything they can: there bash itself is the init and survives that
         init=spec.with_shell,
         network_mode=own.beside.network if own.beside else spec.network,
-        dns=[NO_NAME_SERVER] if nameless else None,
+        dns=[ADDRESS] if resolver_of(own.egress) else [NO_NAME_SERVER] if nameless else None,
         dns_opt=list(NAME_OPTIONS) if nameless else None,
         extra_hosts=list(own.hosts),
         mem_limit=f"{limits.memory_mb}m",

@@ -24,7 +24,8 @@ from sandbox_server.sandbox.base import ContainerSpec, Role
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.images import Images
 from sandbox_server.sandbox.docker.labels import DEADLINE, EGRESS, NODE, ROLE, SID, TOKEN
-from sandbox_server.sandbox.egress import REMOVE, Egress, ruleset
+from sandbox_server.sandbox.docker.resolvers import Resolvers
+from sandbox_server.sandbox.egress import REMOVE, Egress, NameServer, resolver_of, ruleset
 from sandbox_server.tasks import TaskSet
 
 log = telemetry.logger(__name__)
@@ -39,9 +40,19 @@ class Guard:
     """Restricts containers of one engine, using an image that has nft."""
 
     def __init__(
-        self, engine: Engine, images: Images, ceiling: Egress | None, *, image: str, node: str, token: str
+        self,
+        engine: Engine,
+        images: Images,
+        ceiling: Egress | None,
+        *,
+        image: str,
+        name_server: NameServer | None,
+        node: str,
+        token: str,
     ) -> None:
         """`ceiling`: the rules for all sessions. `token`: label by which this process recognizes its helpers."""
+        self.resolvers = Resolvers(engine, image=image, node=node)
+        self._name_server = name_server
         self._engine = engine
         self._ceiling = ceiling
         self._images = images
@@ -70,6 +81,10 @@ class Guard:
         """Change a running session's restrictions. Raises as `apply`."""
         parties = self._parties(egress, session=True)
         rules = (await self._rules(parties))[0] if parties else REMOVE
+        names = resolver_of(rules)
+        if not parties and self._name_server:  # as elsewhere, where the engine's name server answers
+            names = [self._name_server.for_all]
+        await self.resolvers.run(container_id, names)
         await self.apply(container_id, rules)
         self._in_force[container_id] = rules
 
@@ -92,7 +107,9 @@ class Guard:
     async def _rules(self, parties: Sequence[Egress], beside: str = "") -> tuple[str, list[str]]:
         names = sorted({name for party in parties for name in party.names})
         found = dict(zip(names, await asyncio.gather(*map(_addresses, names)), strict=True))
-        text = ruleset(parties, found, beside=beside)
+        if self._name_server is None and any(party.domains for party in parties):
+            raise EgressUnavailable("a sandbox's rules allow names with *, and SANDBOX_EGRESS_DNS names no name server")
+        text = ruleset(parties, found, beside=beside, name_server=self._name_server)
         if len(text) > _MAX_RULES:
             raise EgressUnavailable("the sandbox has too many egress rules; use address ranges")
         return text, [f"{name}:{address}" for name, addresses in found.items() for address in addresses]
@@ -120,6 +137,8 @@ class Guard:
             self._starts[container_id] += 1
             await self._engine.call(lambda api: api.start(container_id))
             await self.apply(container_id, rules)
+            if names := resolver_of(rules):
+                await self.resolvers.run(container_id, names)
             if not await self._is_connected(container_id):
                 await self._engine.call(
                     lambda api: api.connect_container_to_network(container_id, self._engine.network)
@@ -161,6 +180,7 @@ class Guard:
         """Forget the rules of a removed container."""
         self._starts.pop(container_id, None)
         self._in_force.pop(container_id, None)
+        self.resolvers.forget(container_id)
 
     async def watch(self) -> None:
         """Kill restricted containers that somebody else starts, because they then have no rules.

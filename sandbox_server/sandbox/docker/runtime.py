@@ -70,7 +70,13 @@ class DockerRuntime:
         own_token = secrets.token_hex(16)
         self._held = {own_token}  # tokens of the containers that are being created or are open
         self._guard = Guard(
-            engine, self.images, config.egress, image=config.egress_image, node=config.node, token=own_token
+            engine,
+            self.images,
+            config.egress,
+            image=config.egress_image,
+            name_server=config.egress_dns,
+            node=config.node,
+            token=own_token,
         )
 
     @staticmethod
@@ -182,6 +188,7 @@ class DockerRuntime:
         found: list[dict[str, Any]] = await self._engine.call(
             lambda api: api.containers(all=True, filters={"label": [NODE, ROLE]})
         )
+        self._guard.resolvers.remove_left(found)
         found = sandboxes(found)
         mounts = {mount.get("Source", "") for container in found for mount in container.get("Mounts", ())}
         await asyncio.to_thread(self._fifos.remove_left, mounts)

@@ -7,8 +7,9 @@ import pytest
 from sandbox_server.errors import EgressUnavailable, ServiceError
 from sandbox_server.sandbox.base import Role
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
-from sandbox_server.sandbox.egress import Egress, Target
+from sandbox_server.sandbox.egress import Egress, NameServer, Target
 from tests.deployment import bridge_gateway
+from tests.waiting import eventually
 
 from .backends import Backend
 from .specs import IMAGE, say, spec
@@ -93,6 +94,34 @@ async def test_names_are_found_without_a_name_server(runtime: DockerRuntime, mon
         assert {line.split()[0] for line in done.stdout.text().splitlines()} == {"192.0.2.1", "192.0.2.2"}
     finally:
         await runtime.remove(sandbox.container_id)
+
+
+async def test_a_name_server_goes_with_its_container(backend: Backend) -> None:
+    """After a restart the names of a domain are not found any more; or name servers are left behind."""
+    rules = Egress((Target.parse("*.example.com"),))
+    runtime = backend.runtime(egress=rules, egress_dns=NameServer("192.0.2.1", 53))
+    sandbox = await runtime.create(spec(network="bridge"))
+
+    async def resolvers() -> list[str]:
+        wanted = {"label": f"sandbox.resolver={sandbox.container_id}", "status": "running"}
+        found = await backend.engine.call(lambda api: api.containers(filters=wanted))
+        return [one["Id"] for one in found]
+
+    async def gone() -> bool:
+        return not await resolvers()
+
+    try:
+        (first,) = await resolvers()
+        await sandbox.restart()
+        (second,) = await resolvers()
+        assert first != second
+        assert "127.0.0.53" in await say(sandbox, "cat /etc/resolv.conf")
+    finally:
+        await backend.engine.call(lambda api: api.remove_container(sandbox.container_id, force=True))
+    await backend.runtime(node=runtime._config.node).list()  # as the reaper of a later server
+    await eventually(gone)
+    with pytest.raises(EgressUnavailable, match="SANDBOX_EGRESS_DNS"):
+        await backend.runtime(egress=rules).create(spec(network="bridge"))
 
 
 async def test_nothing_starts_where_no_rules_can_be_set(backend: Backend) -> None:

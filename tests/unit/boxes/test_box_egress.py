@@ -19,6 +19,7 @@ ALL = Target("0.0.0.0/0")
         (["10.0.0.1"], ["10.0.0.0/8"], Egress((TRAINER,), (OTHER,), rest=True)),
         ([], ["10.0.0.0/8"], Egress((), (OTHER,), rest=True)),
         ([], ["0.0.0.0/0"], Egress((), (ALL,))),
+        (["*.example.com:443"], [], Egress((Target("*.example.com", 443),))),
     ],
 )
 def test_words_of_a_request(allow: list[str], deny: list[str], means: Egress | None) -> None:
@@ -27,7 +28,7 @@ def test_words_of_a_request(allow: list[str], deny: list[str], means: Egress | N
 
 
 @pytest.mark.parametrize(
-    ("allow", "deny"), [(["*.example.com"], []), ([], ["example.com"]), (["a b"], []), (["10.0.0.1"] * 300, [])]
+    ("allow", "deny"), [([], ["*.example.com"]), ([], ["example.com"]), (["a b"], []), (["10.0.0.1"] * 300, [])]
 )
 def test_what_no_rule_can_hold_to_is_refused(allow: list[str], deny: list[str]) -> None:
     """A rule that cannot be enforced is refused: accepting it would be worse than having none."""

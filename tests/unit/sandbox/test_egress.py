@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from sandbox_server.sandbox.egress import Egress, Target, ruleset
+from sandbox_server.sandbox.egress import Egress, NameServer, Target, resolver_of, ruleset
 
 
 @pytest.mark.parametrize(
@@ -20,19 +20,21 @@ from sandbox_server.sandbox.egress import Egress, Target, ruleset
         ("[2001:db8::]", "2001:db8::/128", None),
         ("Trainer-0.cluster.local:8000", "trainer-0.cluster.local", 8000),
         ("example.com.", "example.com", None),
+        ("*.Example.com:443", "*.example.com", 443),
     ],
 )
 def test_an_entry_is_read(text: str, host: str, port: int | None) -> None:
     """A port is never lost: the rule would otherwise open a whole host."""
     target = Target.parse(text)
     assert (target.host, target.port) == (host, port)
-    assert target.is_name is ("/" not in host)
+    assert target.is_name is ("/" not in host and "*" not in host)
+    assert target.domain == (host[2:] if "*" in host else "")
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", ":80", "a:0", "a:65536", "a:b", "10.0.0.256", "1.2.3", "10.0.0.0/33", "*.example.com", "a b", "a;drop", "a}\n",
-     "http://a", "2001:db8::1:80:x", "-a", "a..b", "[::1", "a" * 254],
+    ["", ":80", "a:0", "a:65536", "a:b", "10.0.0.256", "1.2.3", "10.0.0.0/33", "*", "*.", "a.*.com",
+     "*a.com", "*.*.com", "a b", "a;drop", "a}\n", "http://a", "2001:db8::1:80:x", "-a", "a..b", "[::1", "a" * 254],
 )  # fmt: skip
 def test_what_is_none_is_refused(text: str) -> None:
     """Malformed entries are refused: misreading one would open or close the wrong thing, or inject rules."""
@@ -93,3 +95,31 @@ def test_rules_take_the_place_of_earlier_ones() -> None:
     """A second application replaces the first instead of adding to it."""
     text = ruleset([Egress(())], {})
     assert text.startswith("add table inet sandbox_egress\ndelete table inet sandbox_egress\ntable inet")
+
+
+def test_the_addresses_below_a_domain_are_a_set() -> None:
+    """A name below two domains would open one of them only; or somebody else could ask the name server."""
+    parties = [Egress((Target.parse("*.a.com:443"),)), Egress((Target.parse("*.b.a.com"),))]
+    text = ruleset(parties, {}, name_server=NameServer.parse("10.0.0.2:5353"))
+    found = chains(text)
+    assert found["party0"][:2] == [
+        f"ip{version} daddr @below0_{family} meta l4proto {{ tcp, udp }} th dport 443 return"
+        for version, family in (("", 4), ("6", 6))
+    ]
+    assert found["party1"][:2] == ["ip daddr @below1_4 return", "ip6 daddr @below1_6 return"]
+    assert found["out"][1] == "meta mark 0x5a4d ip daddr 10.0.0.2/32 meta l4proto { tcp, udp } th dport 5353 accept"
+    outer, inner = (f"4#inet#sandbox_egress#below{n}_4,6#inet#sandbox_egress#below{n}_6" for n in (0, 1))
+    assert resolver_of(text) == [
+        "--server=/a.com/10.0.0.2#5353",
+        f"--nftset=/a.com/{outer}",
+        "--server=/b.a.com/10.0.0.2#5353",
+        f"--nftset=/b.a.com/{outer},{inner}",
+    ]
+    assert resolver_of(ruleset([Egress(())], {}, name_server=NameServer("10.0.0.2", 53))) == []
+
+
+@pytest.mark.parametrize("text", ["", "ns.example.com", "10.0.0.0/8", "10.0.0.2:0", "*.a.com"])
+def test_a_name_server_is_an_address(text: str) -> None:
+    """A server that could not ask it would start."""
+    with pytest.raises(ValueError, match="name"):
+        NameServer.parse(text)

@@ -1,0 +1,114 @@
+"""Name servers for egress rules with `*.domain`: a dnsmasq in the container's network namespace, from outside it.
+
+It answers names below the allowed domains alone, and enters the addresses of each answer in the sets of the rules
+(`sandbox.egress`) before it sends it. Only its own queries leave the namespace: it gives them the mark of the
+connection that asked. The container can neither change it nor the rules. Without it no name is found, and none of
+those addresses is reachable.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import docker.types
+
+from sandbox_server.errors import MalformedRequest, ServiceError
+from sandbox_server.sandbox.docker.engine import Engine
+from sandbox_server.sandbox.docker.labels import DEADLINE, NODE, RESOLVER, ROLE
+from sandbox_server.tasks import TaskSet
+
+ADDRESS = "127.0.0.53"
+"""Where a container asks it; in its /etc/resolv.conf from its creation on."""
+_DNSMASQ = "/usr/sbin/dnsmasq"
+_PREFIX = "sandbox-resolver-"
+_OPTIONS = (
+    "--keep-in-foreground",
+    "--conf-file=/dev/null",
+    "--no-resolv",
+    "--no-hosts",
+    "--cache-size=0",  # an answer of the cache would not enter addresses
+    "--stop-dns-rebind",  # a domain's owner opens no private address
+    "--conntrack",
+    f"--listen-address={ADDRESS}",
+    "--bind-dynamic",  # with --bind-interfaces it does not find the mark: it does not know where it was asked
+    "--user=",  # root it is, and stays
+    "--group=",
+    "--pid-file=",
+    "--log-facility=-",
+)
+
+
+class Resolvers:
+    """The name servers on one engine; each goes with its container."""
+
+    def __init__(self, engine: Engine, *, image: str, node: str) -> None:
+        self._engine = engine
+        self._image = image
+        self._node = node
+        self._made: set[str] = set()
+        """The containers that have one of this process."""
+        self._removing = TaskSet("resolvers")
+
+    async def run(self, container_id: str, arguments: Sequence[str]) -> None:
+        """Have the running container's names answered as `arguments` say, by no earlier one; none: not at all.
+
+        Raises:
+            MalformedRequest: the container asks another name server. ImageUnavailable, InfrastructureError.
+        """
+        found: dict[str, Any] = await self._engine.call(lambda api: api.inspect_container(container_id))
+        if (found["HostConfig"].get("Dns") or []) != [ADDRESS]:
+            if arguments:
+                raise MalformedRequest(
+                    "names with * can only be allowed in a box that was made with such a name; make another box"
+                )
+            return
+        await self._remove(container_id)
+        if not arguments:
+            return
+        self._made.add(container_id)
+        helper = await self._engine.call(lambda api: self._create(api, container_id, found, arguments))
+        await self._engine.call(lambda api: api.start(helper))
+
+    def forget(self, container_id: str) -> None:
+        """Remove that of a container that is removed; one of an earlier process goes by `remove_left`."""
+        if container_id in self._made:
+            self._made.discard(container_id)
+            self._removing.start(self._remove(container_id))
+
+    def remove_left(self, found: Sequence[dict[str, Any]]) -> None:
+        """Remove those whose container is gone. `found`: all containers with our labels."""
+        there = {one["Id"] for one in found}
+        for one in found:
+            owner = one["Labels"].get(RESOLVER)
+            if owner and owner not in there and one["Labels"][NODE] == self._node:
+                self._removing.start(self._remove(owner))
+
+    def _create(self, api: Any, container_id: str, found: dict[str, Any], arguments: Sequence[str]) -> str:
+        created: dict[str, Any] = api.create_container(
+            self._image,
+            name=_PREFIX + container_id,
+            command=[*_OPTIONS, *arguments],
+            entrypoint=[_DNSMASQ],
+            user="0",
+            labels={
+                NODE: self._node,
+                ROLE: "resolver",
+                RESOLVER: container_id,
+                DEADLINE: found["Config"]["Labels"][DEADLINE],
+            },
+            host_config=api.create_host_config(
+                network_mode=f"container:{container_id}",
+                cap_drop=["ALL"],
+                cap_add=["NET_ADMIN", "NET_BIND_SERVICE"],
+                security_opt=["no-new-privileges"],
+                read_only=True,
+                mem_limit="64m",
+                pids_limit=32,  # it forks for each query by TCP
+                log_config=docker.types.LogConfig(type="none"),
+            ),
+        )
+        return str(created["Id"])
+
+    async def _remove(self, container_id: str) -> None:
+        with suppress(ServiceError):  # there was none; what a failed removal leaves is seen by `remove_left`
+            await self._engine.call(lambda api: api.remove_container(_PREFIX + container_id, force=True, v=True))
