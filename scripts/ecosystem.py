@@ -67,7 +67,7 @@ CLIENTS = (
         [("sdk-e2b-newest.txt", "e2b"), ("sdk-e2b-older.txt", "e2b"), ("sdk-e2b-oldest.txt", "e2b")],
         "tests/live/test_e2b.py::test_",
         "boxes, templates, files, commands, ports and their websockets, pause, snapshots, fork, metrics, logs",
-        "volumes, secrets, egress rules by `*` or by what a request says ([boxes.md](boxes.md#exceptions))",
+        "volumes, secrets, egress rules by what a request says ([boxes.md](boxes.md#exceptions))",
         "no rewards",
         by_hand="its own suites, whole: Python 2.45.1, JavaScript 2.45.0 (`make e2b-suite`)",
     ),
@@ -265,10 +265,10 @@ harbor run --path examples/harbor --agent oracle --env e2b
     ),
     Client(
         "NeMo Gym",
-        [("beside-nemo_gym-0.4.0.txt", "nemo-gym")],
+        [("beside-nemo_gym-0.7.0.txt", "nemo-gym")],
         "tests/live/test_adapters.py::test_nemo_gym",
-        "a sandbox provider over boxes: create, exec, files, status, close, connect",
-        "PTY and ports, which its source has since; of the release its `sandbox` package is run, on Python 3.11",
+        "a sandbox provider over boxes: create, exec, files, status, pause, close, connect",
+        "PTY, ports, networks between sandboxes; of the release its `sandbox` package is run, on Python 3.11",
         "a fault is `error_type`, no exit code",
         """\
 ```yaml

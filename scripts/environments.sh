@@ -15,7 +15,7 @@ make_one() {
     install -r "$lock" || return
     for beside in requirements/beside-"$name"-*.txt; do
         [ -e "$beside" ] || continue
-        install --python-version 3.12 --only-binary :all: --target "$at/share/$(basename "$beside" .txt)" -r "$beside" || return
+        install --python-version 3.14 --only-binary :all: --target "$at/share/$(basename "$beside" .txt)" -r "$beside" || return
     done
 }
 

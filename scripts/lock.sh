@@ -22,5 +22,5 @@ for alone in requirements/bench-*.in requirements/sdk-*.in requirements/supply-*
     compile "$(basename "$alone" .in).txt" "$@" $overrides "$alone"
 done
 for beside in requirements/beside-*.in; do
-    python=3.12 compile "$(basename "$beside" .in).txt" "$@" --no-deps "$beside" # see environments.sh
+    python=3.14 compile "$(basename "$beside" .in).txt" "$@" --no-deps "$beside" # see environments.sh
 done

@@ -1,6 +1,6 @@
 """A sandbox provider of NeMo Gym over boxes: `env.sandbox.provider: {sandbox_service: {}}`.
 
-NeMo Gym finds it by the package's entry point `nemo_gym.sandbox_providers`. Tried with its release 0.4.0.
+NeMo Gym finds it by the package's entry point `nemo_gym.sandbox_providers`. Tried with its release 0.7.0.
 """
 
 from __future__ import annotations
@@ -100,14 +100,24 @@ class SandboxServiceProvider:
         await asyncio.to_thread(Path(target_path).write_bytes, content)
 
     async def status(self, handle: SandboxHandle) -> SandboxStatus:
-        """RUNNING if a command runs in it, STOPPED if it is gone, UNKNOWN if the service does not say."""
+        """RUNNING if a command runs in it, PAUSED, STOPPED if it is gone, UNKNOWN if the service does not say."""
         try:
             await _raw(handle)[0].run(["true"], timeout_s=_PROBE_S)
-        except (SandboxLost, UnknownSession, RequestRejected):
+        except RequestRejected as error:
+            return SandboxStatus.PAUSED if error.code == "sandbox_paused" else SandboxStatus.STOPPED
+        except SandboxLost:
             return SandboxStatus.STOPPED
         except SandboxError:
             return SandboxStatus.UNKNOWN
         return SandboxStatus.RUNNING
+
+    async def pause(self, handle: SandboxHandle) -> None:
+        """Keep the box's files only: what runs in it ends, and it costs no slot. Raises SandboxError."""
+        await _raw(handle)[0].pause()
+
+    async def resume(self, handle: SandboxHandle) -> None:
+        """Bring a paused box into a container again. Raises SandboxError."""
+        await _raw(handle)[0].resume()
 
     async def close(self, handle: SandboxHandle) -> None:
         """End the box."""

@@ -257,9 +257,10 @@ def test_mini_swe_agent(live: Server, roll, solve: str) -> None:
 def test_nemo_gym(live: Server, roll) -> None:
     """Its interface does not find our provider, or takes what the service failed at for a command's exit code."""
     job = {"url": live.url, "image": "sandbox-samples/ledger:latest"}
-    done = roll("nemo_gym", job, ("nemo_gym", "beside-nemo_gym-0.4.0"))
+    done = roll("nemo_gym", job, ("nemo_gym", "beside-nemo_gym-0.7.0"))
     box = done["box"]
     assert (box["status"], box["ended"], done["copied"]) == ("running", "stopped", [0, 255])
+    assert (box["paused"], box["resumed"]) == ("paused", "é")
     said = {"stdout": "/work/here\n1 2\né", "stderr": "wrong\n", "return_code": 3, "error_type": None}
     assert box["done"] == said
     assert (box["user"]["stdout"], box["user"]["return_code"]) == ("nobody\n/tmp\n", 0)

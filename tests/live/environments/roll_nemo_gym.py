@@ -61,6 +61,10 @@ async def played(provider: dict) -> dict:
         }
         await sandbox.upload(UP, "/work/deep/er")
         await sandbox.download("/work/deep/er", DOWN)
+        await sandbox.pause()
+        told["paused"] = await sandbox.status()
+        await sandbox.resume()
+        told["resumed"] = (await sandbox.exec("cat /work/a")).stdout
         provider, handle = sandbox._provider, sandbox._handle
         told_elsewhere = await provider.serialize_handle(handle)
         await provider.close(await provider.connect(told_elsewhere))  # as by another process
