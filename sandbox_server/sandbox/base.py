@@ -246,6 +246,7 @@ class Runtime(Protocol):
 
         Raises:
             EgressUnavailable: the new rules are not in place; the previous ones still hold.
+            MalformedRequest: they allow names below a domain, and its rules did not when it was created.
             SandboxLost: there is no such container, or it is not running.
 
         """

@@ -19,7 +19,7 @@ from urllib.parse import quote
 import docker.types
 
 from sandbox_server import clock, telemetry
-from sandbox_server.errors import EgressUnavailable, ImageUnavailable, SandboxLost, ServiceError
+from sandbox_server.errors import EgressUnavailable, ImageUnavailable, MalformedRequest, SandboxLost, ServiceError
 from sandbox_server.sandbox.base import ContainerSpec, Role
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.images import Images
@@ -78,13 +78,18 @@ class Guard:
         return await self._rules(parties, beside) if parties and spec.network != "none" else ("", [])
 
     async def change(self, container_id: str, egress: Egress | None) -> None:
-        """Change a running session's restrictions. Raises as `apply`."""
+        """Change a running session's restrictions. Raises as `apply`; MalformedRequest: it was not made for domains."""
         parties = self._parties(egress, session=True)
         rules = (await self._rules(parties))[0] if parties else REMOVE
         names = resolver_of(rules)
-        if not parties and self._name_server:  # as elsewhere, where the engine's name server answers
-            names = [self._name_server.for_all]
-        await self.resolvers.run(container_id, names)
+        if await self.resolvers.serve(container_id):
+            if not parties and self._name_server:  # as elsewhere, where the host's name server answers
+                names = [self._name_server.for_all]
+            await self.resolvers.run(container_id, names)
+        elif names:
+            raise MalformedRequest(
+                "names with * can only be allowed in a box that was made with such a name; make another box"
+            )
         await self.apply(container_id, rules)
         self._in_force[container_id] = rules
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import docker.types
 
-from sandbox_server.errors import MalformedRequest, ServiceError
+from sandbox_server.errors import ServiceError
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.labels import DEADLINE, NODE, RESOLVER, ROLE
 from sandbox_server.tasks import TaskSet
@@ -49,22 +49,21 @@ class Resolvers:
         """The containers that have one of this process."""
         self._removing = TaskSet("resolvers")
 
+    async def serve(self, container_id: str) -> bool:
+        """Whether the container asks ADDRESS: it was created with rules that have domains."""
+        found: dict[str, Any] = await self._engine.call(lambda api: api.inspect_container(container_id))
+        return (found["HostConfig"].get("Dns") or []) == [ADDRESS]
+
     async def run(self, container_id: str, arguments: Sequence[str]) -> None:
         """Have the running container's names answered as `arguments` say, by no earlier one; none: not at all.
 
         Raises:
-            MalformedRequest: the container asks another name server. ImageUnavailable, InfrastructureError.
+            ImageUnavailable, and other InfrastructureError.
         """
-        found: dict[str, Any] = await self._engine.call(lambda api: api.inspect_container(container_id))
-        if (found["HostConfig"].get("Dns") or []) != [ADDRESS]:
-            if arguments:
-                raise MalformedRequest(
-                    "names with * can only be allowed in a box that was made with such a name; make another box"
-                )
-            return
         await self._remove(container_id)
         if not arguments:
             return
+        found: dict[str, Any] = await self._engine.call(lambda api: api.inspect_container(container_id))
         self._made.add(container_id)
         helper = await self._engine.call(lambda api: self._create(api, container_id, found, arguments))
         await self._engine.call(lambda api: api.start(helper))

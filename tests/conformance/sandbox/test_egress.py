@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from sandbox_server.errors import EgressUnavailable, ServiceError
+from sandbox_server.errors import EgressUnavailable, MalformedRequest, ServiceError
 from sandbox_server.sandbox.base import Role
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
 from sandbox_server.sandbox.egress import Egress, NameServer, Target
@@ -122,6 +122,18 @@ async def test_a_name_server_goes_with_its_container(backend: Backend) -> None:
     await eventually(gone)
     with pytest.raises(EgressUnavailable, match="SANDBOX_EGRESS_DNS"):
         await backend.runtime(egress=rules).create(spec(network="bridge"))
+
+
+async def test_a_container_made_without_domains_gets_none(backend: Backend) -> None:
+    """It would ask another name server, which its rules do not let it reach; or its rules could not be lifted."""
+    runtime = backend.runtime(egress_dns=NameServer("192.0.2.1", 53))
+    sandbox = await runtime.create(spec(network="bridge", with_shell=False))
+    try:
+        with pytest.raises(MalformedRequest, match="make another box"):
+            await runtime.restrict(sandbox.container_id, Egress((Target.parse("*.example.com"),)))
+        await runtime.restrict(sandbox.container_id, None)
+    finally:
+        await runtime.remove(sandbox.container_id)
 
 
 async def test_nothing_starts_where_no_rules_can_be_set(backend: Backend) -> None:
