@@ -224,15 +224,17 @@ class TemplateBuilds:
         return state.node in {node.node for node in await self._alive()}
 
     async def ready(self, owner: str | None, named: str) -> TemplateBuild | None:
-        """The ready build that `name[:tag]` refers to for boxes of this owner; None: there is none."""
+        """The ready build that `name[:tag]` or `name:build_id` names for boxes of this owner; None: there is none."""
         try:
             template = await self.find(owner, named)
         except UnknownTemplate:
             return None
         tag = named.partition(":")[2] or DEFAULT_TAG
-        build_id = next((one.build_id for one in await self.store.tags(template.template_id) if one.tag == tag), None)
-        state = None if build_id is None else await self.store.build(build_id)
-        return state.build if state is not None and state.status == READY else None
+        tags = {one.tag: one.build_id for one in await self.store.tags(template.template_id)}
+        state = await self.store.build(tags.get(tag, tag))
+        if state is None or state.build.template_id != template.template_id or state.status != READY:
+            return None
+        return state.build
 
     async def tag(self, owner: str | None, target: str, tags: Sequence[str]) -> str:
         """Add tags to the build that `target` refers to; return its id. Raises UnknownTemplate."""

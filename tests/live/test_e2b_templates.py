@@ -62,10 +62,12 @@ result = {{
         "stat -c %U:%a single.txt",
         "cat /tmp/started", "pwd", "id -un", "pgrep -cxf 'sleep 1000'",
     ),
+    "build": runs(f"made:{{built.build_id}}", "greet"),
     "derived": runs("derived", "cat two", "cat /tmp/started"),
     "dockerfile": runs("dockerfile", "cat here", "pwd", "id -un"),
     "broken": broken,
     "id": built.template_id,
+    "build_id": built.build_id,
 }}
 """
 
@@ -112,6 +114,7 @@ def test_the_sdk_builds_and_runs_templates(built: dict[str, Any]) -> None:
     assert built["tags"] == ["default", "v1"]
     assert "said hello" in built["said"], built["said"]
     assert built["made"] == ["hello", "user /srv/app mainonesinglemain", "user:600", "main", "/srv/app", "user", "1"]
+    assert built["build"] == ["hello"], "Harbor names a template's build in place of a tag"
     assert built["derived"] == ["one", "main"]
     assert built["dockerfile"] == ["b", "/work", "root"]
     assert built["broken"].startswith("BuildException") and "exit code 3: no" in built["broken"], built["broken"]
@@ -140,6 +143,7 @@ def test_a_template_is_its_keys_own(server: Server, built: dict[str, Any]) -> No
         build = other.call("POST", "/v3/templates", {"name": "mine"}).json()
         path = f"/v2/templates/{build['templateID']}/builds/{build['buildID']}"
         assert other.call("POST", path, {"fromTemplate": name}).status_code == 404
+        assert other.call("POST", "/sandboxes", {"templateID": f"mine:{built['build_id']}"}).status_code == 404
     refused = other.call("POST", "/sandboxes", {"metadata": {"image": image}})
     assert refused.status_code == 404, refused.text
 
