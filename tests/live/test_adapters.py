@@ -14,6 +14,8 @@ from tests.conftest import ROOT
 from .serving import Server
 
 ROLLS = Path(__file__).parent / "environments"
+SWE_AGENT = os.environ.get("SANDBOX_TEST_SWE_AGENT", "")
+"""A Python that has SWE-agent, which no registry has, and SWE-ReX."""
 ON_PATH = (ROOT / "client", ROOT / "examples", ROOT / "examples" / "verifiers")
 
 
@@ -21,14 +23,14 @@ ON_PATH = (ROOT / "client", ROOT / "examples", ROOT / "examples" / "verifiers")
 def roll(missing):
     """roll(name, job): run `roll_<name>.py` on the job in that package's environment; return its result.
 
-    `place`: another environment, and a folder in its `share` that has the package.
+    `place`: another environment, and a folder in its `share` that has the package. `python`: one that has it.
     """
 
-    def run(name: str, job: dict[str, Any], place: tuple[str, str] | None = None) -> Any:
+    def run(name: str, job: dict[str, Any], place: tuple[str, str] | None = None, python: str = "") -> Any:
         environment, beside = place or (name, "")
         found = ROOT / ".cache" / "sdk" / environment
-        python = found / "bin" / "python"
-        if not python.exists():
+        python = python or str(found / "bin" / "python")
+        if not Path(python).exists():
             missing(f"the environment of {environment} (scripts/environments.sh sdk .cache/sdk)")
         paths = [*([found / "share" / beside] if beside else []), *ON_PATH]
         clean = {key: value for key, value in os.environ.items() if not key.startswith("SANDBOX_")}
@@ -333,3 +335,14 @@ def test_the_client_itself_needs_none_of_them() -> None:
     code = f"import sys, {ours}; print(sorted({{'pydantic', 'torch', 'verifiers', 'skyrl_gym'}} & set(sys.modules)))"
     environment = os.environ | {"PYTHONPATH": str(ROOT / "client")}
     assert subprocess.check_output([sys.executable, "-c", code], env=environment, text=True) == "[]\n"
+
+
+@pytest.mark.skipif(not SWE_AGENT, reason="SANDBOX_TEST_SWE_AGENT names no Python with SWE-agent")
+@pytest.mark.timeout(600)
+def test_swe_agent(live: Server, roll, solve: str, sample_instances: dict[str, dict]) -> None:
+    """Its own agent, with its default configuration and tools, does not come to a graded submission."""
+    calls = [("bash", {"command": "pwd"}), ("bash", {"command": solve}), ("submit", {}), ("submit", {})]
+    job = {"url": live.url, "row": sample_instances["ledger"], "calls": calls}
+    done = roll("swe_agent", job, python=SWE_AGENT)
+    assert (done["exit_status"], done["verdict"], done["reward"]) == ("submitted", "resolved", 1.0)
+    assert done["trajectory"][0].strip() == "/testbed"
