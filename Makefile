@@ -35,7 +35,7 @@ podman: setup ## run the conformance list of sandboxes on Podman, as root
 	    tests/conformance/sandbox $(PYTEST_ARGS)'
 
 clients: setup ## run clients that CI has no Python or Node.js for, as root: Harbor, OpenHands, E2B's command line
-	@$(engine) sh -c 'scripts/images.sh && scripts/with-client.sh harbor "harbor[e2b]==0.24.0" \
+	@$(engine) sh -c 'scripts/images.sh && scripts/with-client.sh harbor "harbor[e2b]==0.26.0" \
 	    scripts/with-client.sh openhands openhands-sdk==1.58.2 scripts/with-e2b-cli.sh \
 	    $(bin)/pytest -q tests/live/test_harbor_client.py tests/live/test_openhands.py tests/live/test_e2b_cli.py $(PYTEST_ARGS)'
 

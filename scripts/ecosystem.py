@@ -47,7 +47,7 @@ class Client:
 CLIENTS = (
     Client(
         "[veRL](verl.md), agent loops and `swedev`",
-        [("sdk-verl.txt", "verl"), ("beside-verl-0.8.0.txt", "verl"), ("beside-verl-0.7.1.txt", "verl")],
+        [("sdk-verl.txt", "verl"), ("beside-verl-0.9.0.txt", "verl"), ("beside-verl-0.7.1.txt", "verl")],
         "tests/live/test_verl.py::test_",
         "SWE tasks and code search, tool loop, reward loop",
         "",
@@ -69,7 +69,7 @@ CLIENTS = (
         "boxes, templates, files, commands, ports and their websockets, pause, snapshots, fork, metrics, logs",
         "volumes, secrets, egress rules by what a request says ([boxes.md](boxes.md#exceptions))",
         "no rewards",
-        by_hand="its own suites, whole: Python 2.45.1, JavaScript 2.45.0 (`make e2b-suite`)",
+        by_hand="its own suites: Python 2.45.1, JavaScript 2.45.0 (`make e2b-suite`); 17 calls by JavaScript 2.51.0",
     ),
     Client(
         "[E2B's command line](boxes.md#e2bs-command-line)",
@@ -186,7 +186,7 @@ Task(
 )  # sandbox=("sandbox_service", IMAGE): a box, without a task
 ```
 
-`inspect eval examples/inspect_task.py` runs the samples.""",
+`examples/inspect_task.py` runs the samples, without a model too; its first lines say how.""",
     ),
     Client(
         "mini-swe-agent",
@@ -211,7 +211,7 @@ environment.reward()
         [("sdk-swerex.txt", "swe-rex")],
         "tests/live/test_adapters.py::test_swerex",
         "a deployment of SWE-ReX in a session (graded) or a box",
-        "interactive programs (`is_interactive_command`, `expect`); SWE-agent itself was not run: it is not on PyPI",
+        "interactive programs (`is_interactive_command`, `expect`); SWE-agent is not on PyPI, so CI does not run it",
         "RolloutMasked",
         """\
 ```python
@@ -227,8 +227,10 @@ RunSingle(env, agent, problem_statement).run()
 asyncio.run(deployment.reward())
 ```
 
-A shell keeps its folder, variables,
+`python examples/swe_agent.py http://localhost:5000` runs a sample. Tools of the bundle `windowed` need WINDOW among
+`tools.env_variables`, as in SWE-agent's own configurations. A shell keeps its folder, variables,
 functions, aliases and options from command to command, but no process, trap or open file.""",
+        by_hand="SWE-agent 1.1.0, its default.yaml, a scripted model: resolved (`SANDBOX_TEST_SWE_AGENT`)",
     ),
     Client(
         "AReaL",
@@ -261,7 +263,7 @@ harbor run --path examples/harbor --agent oracle --env e2b
 ```
 
 `make clients` does so in a container.""",
-        by_hand="0.24.0, `make clients`: oracle 1.0 and nop 0.0 on three sample tasks",
+        by_hand="0.26.0, `make clients`: oracle 1.0 on three sample tasks; nop 0.0 with 0.24.0",
     ),
     Client(
         "NeMo Gym",

@@ -16,7 +16,7 @@ from . import verl_environment
 from .faulty import FAULTS, faulty
 from .serving import Server, bash, until
 
-RELEASES = ["0.7.1", "0.8.0", verl_environment.LOCKED, *filter(None, [os.environ.get("SANDBOX_TEST_VERL")])]
+RELEASES = ["0.7.1", "0.9.0", verl_environment.LOCKED, *filter(None, [os.environ.get("SANDBOX_TEST_VERL")])]
 """The last: a folder with the package `verl` of any other revision."""
 TOOLS = str(ROOT / "examples" / "verl" / "tools.yaml")
 FINISH = "I am done.\n<function=finish>\n</function>"

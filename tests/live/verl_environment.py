@@ -12,7 +12,7 @@ from tests.conftest import ROOT
 SCRIPTS = Path(__file__).parent / "environments"
 PLACE = ROOT / ".cache" / "sdk" / "verl"
 PYTHON = PLACE / "bin" / "python"
-LOCKED = "0.9.0"
+LOCKED = "0.9.1"
 """The release installed in the environment; others are in folders beside it."""
 
 

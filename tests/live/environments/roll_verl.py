@@ -42,6 +42,7 @@ CONFIG = OmegaConf.create(
                     "format": "hermes",
                 },
                 "agent": {},
+                "full_determinism": False,  # since 0.9.1
             },
             "model": {},
         },
@@ -122,6 +123,7 @@ async def batch(asked: dict) -> dict:
         top_k=-1,
         calculate_log_probs=True,
         agent=SimpleNamespace(default_agent_loop="sandbox"),
+        full_determinism=False,
     )
     policy = Policy(asked["policy"])
     worker.__dict__ |= {
