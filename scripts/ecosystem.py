@@ -263,7 +263,7 @@ harbor run --path examples/harbor --agent oracle --env e2b
 ```
 
 `make clients` does so in a container.""",
-        by_hand="0.26.0, `make clients`: oracle 1.0 on three sample tasks; nop 0.0 with 0.24.0",
+        by_hand="0.26.0, `make clients`: oracle 1.0 and nop 0.0 on three sample tasks",
     ),
     Client(
         "NeMo Gym",

@@ -82,7 +82,7 @@ class Guard:
         parties = self._parties(egress, session=True)
         rules = (await self._rules(parties))[0] if parties else REMOVE
         names = resolver_of(rules)
-        if await self.resolvers.serve(container_id):
+        if await self.resolvers.is_asked_by(container_id):
             if not parties and self._name_server:  # as elsewhere, where the host's name server answers
                 names = [self._name_server.for_all]
             await self.resolvers.run(container_id, names)

@@ -49,7 +49,7 @@ class Resolvers:
         """The containers that have one of this process."""
         self._removing = TaskSet("resolvers")
 
-    async def serve(self, container_id: str) -> bool:
+    async def is_asked_by(self, container_id: str) -> bool:
         """Whether the container asks ADDRESS: it was created with rules that have domains."""
         found: dict[str, Any] = await self._engine.call(lambda api: api.inspect_container(container_id))
         return (found["HostConfig"].get("Dns") or []) == [ADDRESS]
