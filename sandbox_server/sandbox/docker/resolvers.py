@@ -12,7 +12,7 @@ from typing import Any
 
 import docker.types
 
-from sandbox_server.errors import ServiceError
+from sandbox_server.errors import EgressUnavailable, ServiceError
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.labels import DEADLINE, NODE, RESOLVER, ROLE
 from sandbox_server.tasks import TaskSet
@@ -58,7 +58,7 @@ class Resolvers:
         """Have the running container's names answered as `arguments` say, by no earlier one; none: not at all.
 
         Raises:
-            ImageUnavailable, and other InfrastructureError.
+            EgressUnavailable: it does not start. ImageUnavailable, and other InfrastructureError.
         """
         await self._remove(container_id)
         if not arguments:
@@ -66,7 +66,13 @@ class Resolvers:
         found: dict[str, Any] = await self._engine.call(lambda api: api.inspect_container(container_id))
         self._made.add(container_id)
         helper = await self._engine.call(lambda api: self._create(api, container_id, found, arguments))
-        await self._engine.call(lambda api: api.start(helper))
+        try:
+            await self._engine.call(lambda api: api.start(helper))
+        except ServiceError as e:
+            raise EgressUnavailable(
+                f"the name server beside a sandbox did not start: {e.detail[:500]}; if {self._image} has no dnsmasq,"
+                " `sandbox-server images build egress` builds one that has"
+            ) from e
 
     def forget(self, container_id: str) -> None:
         """Remove that of a container that is removed; one of an earlier process goes by `remove_left`."""

@@ -6,6 +6,7 @@ import pytest
 
 from sandbox_server.errors import EgressUnavailable, MalformedRequest, ServiceError
 from sandbox_server.sandbox.base import Role
+from sandbox_server.sandbox.docker.resolvers import Resolvers
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
 from sandbox_server.sandbox.egress import Egress, NameServer, Target
 from tests.deployment import bridge_gateway
@@ -132,6 +133,10 @@ async def test_a_container_made_without_domains_gets_none(backend: Backend) -> N
         with pytest.raises(MalformedRequest, match="make another box"):
             await runtime.restrict(sandbox.container_id, Egress((Target.parse("*.example.com"),)))
         await runtime.restrict(sandbox.container_id, None)
+        older = Resolvers(backend.engine, image=IMAGE, node="test")
+        with pytest.raises(EgressUnavailable, match="images build egress"):
+            await older.run(sandbox.container_id, ["--port=53"])
+        await older._remove(sandbox.container_id)
     finally:
         await runtime.remove(sandbox.container_id)
 
