@@ -88,7 +88,7 @@ def header(member: Member, extents: Sequence[tuple[int, int]] | None = None) -> 
     ):
         if number > most:
             records[name] = b"%d" % number
-    records |= {_XATTR + name: value for name, value in member.xattrs.items()}
+    records |= {_XATTR + _escaped(name): value for name, value in member.xattrs.items()}
     extended = b""
     if records:
         data = b"".join(_record(name, value) for name, value in records.items())
@@ -156,7 +156,9 @@ def _member(read: Callable[[int], bytes], block: bytes, extended: Mapping[bytes,
         size=_decimal(extended[b"GNU.sparse.realsize"]) if sparse else stored,
         target=extended.get(b"linkpath") or block[157:257].partition(b"\0")[0],
         xattrs={
-            name.removeprefix(_XATTR): value for name, value in extended.items() if name.startswith(_XATTR + b"user.")
+            _unescaped(name.removeprefix(_XATTR)): value
+            for name, value in extended.items()
+            if name.startswith(_XATTR + b"user.")
         },
         content=_sparse(read, stored) if sparse else _plain(read, stored),
     )
@@ -227,6 +229,15 @@ def _records(data: bytes) -> Iterator[tuple[bytes, bytes]]:
             raise Unusable("the attributes of a member")
         yield name, value[:-1]
         at += size
+
+
+def _escaped(name: bytes) -> bytes:
+    """The name of an attribute as GNU tar writes it: `=` ends the name of a record."""
+    return name.replace(b"%", b"%25").replace(b"=", b"%3D")
+
+
+def _unescaped(name: bytes) -> bytes:
+    return name.replace(b"%3D", b"=").replace(b"%25", b"%")
 
 
 def _padded(data: bytes) -> bytes:

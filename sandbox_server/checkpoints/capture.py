@@ -8,6 +8,7 @@ that the source cannot.
 
 import asyncio
 import re
+import secrets
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from importlib import resources
@@ -28,8 +29,11 @@ log = telemetry.logger(__name__)
 
 _SAVE = resources.files(__package__).joinpath("save.bash").read_bytes()
 _OWN, _SAVE_FILE, _SHELL_FILE = "/run/sandbox", "save", "shell"
-# `&&`: passing on a nonzero status must not trigger `set -e` or an ERR trap
-_SAVE_ACTION = f'\\builtin . {_OWN}/{_SAVE_FILE} "$?" "$@" 2> /dev/null && \\builtin :'
+# A sourced file does not see the traps DEBUG and ERR. `&&`: passing on a nonzero status must not trigger `set -e` or an
+# ERR trap.
+_SAVE_ACTION = rf"""__sb_status=$?
+\builtin trap -p >| {_OWN}/{_SHELL_FILE}.traps 2> /dev/null || \builtin :
+\builtin . {_OWN}/{_SAVE_FILE} %s "$__sb_status" "$@" 2> /dev/null && \builtin :"""
 _RESTORE_ACTION = f"\\builtin shopt -u expand_aliases\n\\builtin . {_OWN}/{_SHELL_FILE} > /dev/null 2>&1 && \\builtin :"
 _BOUND = "SANDBOX_CHECKPOINT_TIMEOUT_S"
 _SHELL_BYTES = 8 << 20  # of the shell's state; /run/sandbox, where it is kept in the container, has 16 MB
@@ -160,15 +164,25 @@ async def _put_from_host(tree: Tree, checkpoint: Checkpoint, store: Checkpoints,
 
 
 async def _take_shell(sandbox: Sandbox, tree: Tree | None, timeout_s: float) -> bytes:
+    nonce = secrets.token_hex(8)
+    end = f"#{nonce}\n".encode()
     try:
         await _store(sandbox, tree, _SAVE_FILE, _SAVE)
-        await _run(sandbox, _SAVE_ACTION, timeout_s, "its shell's state could not be read")
-        if tree is not None:
-            with suppress(OSError):
-                return await hostside.on_thread(tree.own.load, _SHELL_FILE.encode(), _SHELL_BYTES)
-        return await sandbox.read_file(f"{_OWN}/{_SHELL_FILE}", max_bytes=_SHELL_BYTES)
+        await _run(sandbox, _SAVE_ACTION % nonce, timeout_s, "its shell's state could not be read")
+        state = await _load(sandbox, tree, _SHELL_FILE)
     except (OSError, OverflowError) as error:
         raise NotForkable(f"its shell's state could not be read: {error}") from error
+    if not state.endswith(end):
+        raise NotForkable("its shell did not write its whole state; /run/sandbox may be full, or a builtin replaced")
+    return state.removesuffix(end)
+
+
+async def _load(sandbox: Sandbox, tree: Tree | None, name: str) -> bytes:
+    """The content of a small file of the service's own."""
+    if tree is not None:
+        with suppress(OSError):
+            return await hostside.on_thread(tree.own.load, name.encode(), _SHELL_BYTES)
+    return await sandbox.read_file(f"{_OWN}/{name}", max_bytes=_SHELL_BYTES)
 
 
 async def _store(sandbox: Sandbox, tree: Tree | None, name: str, data: bytes) -> None:

@@ -1,18 +1,19 @@
-# Sourced by a session's shell between two actions. $1: its `$?`; $2...: its positional parameters. Writes a script that
-# gives another shell of the same image this shell's state: /run/sandbox/shell. Its first line names, as a comment, the
-# file descriptors that cannot be given. Forks nothing; our own names begin with __sb_.
+# Sourced by a session's shell between two actions. $1: a nonce; $2: the shell's `$?`; $3...: its positional parameters.
+# /run/sandbox/shell.traps has its traps. Writes a script that gives another shell of the same image this shell's state:
+# /run/sandbox/shell. Its first line names, as a comment, the file descriptors that cannot be given; its last line is the
+# nonce, which proves that it is whole. Forks nothing; our own names begin with __sb_.
 \builtin shopt -q expand_aliases && __sb_expand=-s || __sb_expand=-u
 \builtin shopt -u expand_aliases
 [[ $- == *k* ]] && __sb_keyword=-k || __sb_keyword=+k
 \builtin set +k # with it, `local a=b` sets nothing
 # Only lines after this one are safe from aliases.
 __sb_save() {
-  builtin local __sb_name __sb_opt __sb_file=/run/sandbox/shell __sb_open= __sb_status=$1
-  builtin local -a __sb_list
-  builtin shift
+  builtin local __sb_name __sb_opt __sb_file=/run/sandbox/shell __sb_open= __sb_nonce=$1 __sb_code=$2
+  builtin local -a __sb_list __sb_lines
+  builtin shift 2
   # what bash itself sets, and what rc.bash sets before each prompt
   builtin local __sb_not=' BASH BASHOPTS BASHPID BASH_ALIASES BASH_ARGC BASH_ARGV BASH_ARGV0 BASH_CMDS BASH_COMMAND'
-  __sb_not+=' BASH_EXECUTION_STRING BASH_LINENO BASH_MONOSECONDS BASH_REMATCH BASH_SOURCE BASH_SUBSHELL BASH_TRAPSIG'
+  __sb_not+=' BASH_EXECUTION_STRING BASH_LINENO BASH_MONOSECONDS BASH_SOURCE BASH_SUBSHELL BASH_TRAPSIG'
   __sb_not+=' BASH_VERSINFO BASH_VERSION BASH_XTRACEFD COMP_WORDBREAKS DIRSTACK EPOCHREALTIME EPOCHSECONDS EUID FUNCNAME GROUPS HISTCMD'
   __sb_not+=' LINENO PIPESTATUS PPID PROMPT_COMMAND PS1 RANDOM SECONDS SHELLOPTS SRANDOM UID _ '
 
@@ -34,8 +35,13 @@ __sb_save() {
 
   {
     builtin printf '#%s\n' "$__sb_open"
-    builtin dirs -l -p >| "$__sb_file.list"
-    builtin mapfile -t __sb_list < "$__sb_file.list"
+    # one by one, because a folder's name may have line feeds
+    __sb_list=()
+    while builtin dirs -l "+${#__sb_list[@]}" >| "$__sb_file.list"; do
+      builtin mapfile __sb_lines < "$__sb_file.list"
+      builtin printf -v __sb_name %s "${__sb_lines[@]}"
+      __sb_list+=("${__sb_name%$'\n'}")
+    done
     # a folder that was removed is made for as long as it takes to enter it; the one above keeps its time
     builtin printf '__sb_name=%q\n' "${__sb_list[0]}"
     builtin printf '%s\n' \
@@ -68,9 +74,17 @@ __sb_save() {
     for __sb_name in "${__sb_list[@]}"; do
       [[ $__sb_not == *" $__sb_name "* || $__sb_name == __sb_* ]] || builtin declare -p -- "$__sb_name"
     done
+    # what was declared without a value, which `compgen` leaves out
+    builtin declare -p >| "$__sb_file.list"
+    builtin mapfile -t __sb_list < "$__sb_file.list"
+    for __sb_name in "${__sb_list[@]}"; do
+      [[ $__sb_name == 'declare -'+([a-zA-Z-])' '+([a-zA-Z0-9_]) ]] || builtin continue
+      __sb_name=${__sb_name##* }
+      [[ $__sb_not == *" $__sb_name "* || $__sb_name == __sb_* ]] || builtin declare -p -- "$__sb_name"
+    done
     builtin printf 'SECONDS=%s\n' "$SECONDS"
     # these are listed with a value once they were asked for
-    builtin declare -p -- BASHPID EPOCHREALTIME EPOCHSECONDS LINENO RANDOM SRANDOM >| "$__sb_file.list"
+    builtin declare -p -- BASHPID EPOCHREALTIME EPOCHSECONDS HISTCMD LINENO RANDOM SRANDOM >| "$__sb_file.list"
     builtin mapfile -t __sb_list < "$__sb_file.list"
     for __sb_name in "${__sb_list[@]}"; do
       [[ $__sb_name == *=* ]] || builtin continue
@@ -80,7 +94,7 @@ __sb_save() {
     builtin printf 'builtin '
     builtin umask -p
     for __sb_opt in S H; do
-      for __sb_name in c d f l m n s t u v; do
+      for __sb_name in c d e f i l m n q r s t u v x; do
         builtin printf 'builtin ulimit -%s -%s ' "$__sb_opt" "$__sb_name"
         builtin ulimit "-$__sb_opt" "-$__sb_name" || builtin printf '\n'
       done
@@ -90,16 +104,29 @@ __sb_save() {
     builtin printf '\n'
     builtin hash >| /dev/null 2>&1 && builtin hash -l
     if [[ :$SHELLOPTS: == *:history:* ]]; then
-      builtin history -d "$((HISTCMD - 1))" # this
-      builtin printf 'builtin history -c\n'
-      builtin history -w "$__sb_file.list"
+      __sb_opt=${HISTTIMEFORMAT-unset}
+      HISTTIMEFORMAT=
+      builtin history 1 >| "$__sb_file.list"
       builtin mapfile -t __sb_list < "$__sb_file.list"
-      ((${#__sb_list[@]})) && builtin printf 'builtin history -s -- %q\n' "${__sb_list[@]}"
-      builtin printf 'builtin : "$HISTCMD"\n' # which has a value once it was asked for
+      if [[ ${__sb_list[0]-} == *"/run/sandbox/save $__sb_nonce "* ]]; then # this
+        __sb_name=${__sb_list[0]%%[!0-9 ]*}
+        builtin history -d "$((__sb_name))"
+      fi
+      builtin printf 'builtin history -c\n'
+      # with times, which tell where an entry of several lines ends
+      builtin history -w "$__sb_file.list"
+      [[ $__sb_opt == unset ]] && builtin unset -v HISTTIMEFORMAT || HISTTIMEFORMAT=$__sb_opt
+      builtin mapfile -t __sb_list < "$__sb_file.list"
+      if ((${#__sb_list[@]})); then
+        builtin printf 'HISTTIMEFORMAT=\nbuiltin printf "%%s\\n"'
+        builtin printf ' %q' "${__sb_list[@]}"
+        builtin printf ' >| /run/sandbox/shell.list\nbuiltin history -r /run/sandbox/shell.list\n'
+        [[ $__sb_opt == unset ]] && builtin printf 'builtin unset -v HISTTIMEFORMAT\n' ||
+          builtin printf 'HISTTIMEFORMAT=%q\n' "$__sb_opt"
+      fi
     fi
     builtin alias -p
     builtin printf 'builtin trap - EXIT\n' # rc.bash's
-    builtin trap -p
 
     # functions: their bodies may need extglob to be read
     builtin printf 'builtin shopt -s extglob\n'
@@ -127,17 +154,23 @@ __sb_save() {
       [[ $__sb_name == *' '@(errexit|history|nounset|verbose|xtrace) ]] || builtin printf 'builtin %s\n' "$__sb_name"
     done
     builtin printf 'builtin set %s\n' "$__sb_keyword"
+    # last, because ERR, DEBUG and RETURN would see to this script too
+    builtin mapfile __sb_lines < "$__sb_file.traps"
+    builtin printf %s "${__sb_lines[@]/#trap -- /builtin trap -- }"
+    builtin enable -n >| "$__sb_file.list"
+    builtin mapfile __sb_lines < "$__sb_file.list"
+    builtin printf %s "${__sb_lines[@]/#/builtin }"
     builtin printf 'builtin unset -v __sb_not __sb_list __sb_name\nbuiltin shopt %s expand_aliases\n' "$__sb_expand"
     for __sb_name in "${__sb_list[@]}"; do
       # (on one line, since history keeps lines)
       [[ $__sb_name == *' '@(errexit|history|nounset|verbose|xtrace) ]] && builtin printf 'builtin %s; ' "$__sb_name"
     done
-    builtin printf 'builtin return %s\n' "$__sb_status"
+    builtin printf 'builtin return %s\n#%s\n' "$__sb_code" "$__sb_nonce"
   } >| "$__sb_file"
 } 2> /dev/null
 __sb_save "$@" || builtin :
 builtin shopt "$__sb_expand" expand_aliases
 builtin set "$__sb_keyword"
-builtin unset -v __sb_expand __sb_keyword
+builtin unset -v __sb_expand __sb_keyword __sb_status
 builtin unset -f __sb_save
-builtin return "$1"
+builtin return "$2"

@@ -35,6 +35,8 @@ SHELL = r"""
 counted='BASH_[A-Z]+|BASHPID|PPID|S?RANDOM|EPOCH[A-Z]+|SECONDS|HISTCMD|LINENO|PS1|_|__sb_[a-z]+|counted'
 declare -p | grep -avE "^declare -[-a-zA-Z]+ ($counted)="
 unset counted
+declare -p BASH_REMATCH 2>&1; enable -n
+HISTTIMEFORMAT= history | sed 's/__sb_b [0-9a-f]*//'
 declare -f | grep -av __sb_; declare -F | grep -av __sb_; alias; shopt; set -o; trap -p; umask; ulimit -Sa; ulimit -Ha
 pwd; dirs -l; printf '<%s>' "$@"
 """
@@ -43,17 +45,37 @@ find / /dev/shm -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /run/s
   -o -path /etc/hosts -o -path /etc/resolv.conf -o -path /etc/mtab \
   -o -path /.dockerenv -o -path /run/.containerenv \) -prune -o -type d -printf '%p|d|%m|%U|%G|%T@\n' \
   -o -printf '%p|%y|%m|%U|%G|%T@|%s|%l|%n\n' | LC_ALL=C sort
-find / /dev/shm -xdev -type f -size -200k -not -path '/run/sandbox/*' -not -path '/usr/*' -print0 \
-  | LC_ALL=C sort -z | xargs -0r cksum
+find / /dev/shm -xdev -type f -size -5M -not -path '/run/sandbox/*' -not -path '/usr/lib*' -not -path '/usr/*bin/*' \
+  -not -path '/usr/share/*/*/*' -print0 | LC_ALL=C sort -z | xargs -0r cksum
+python3 -c '
+import os
+for top in ("/w", "/etc", "/opt", "/root", "/tmp", "/usr/share", "/dev/shm"):
+    for folder, _, files in os.walk(os.fsencode(top)):
+        for path in [folder, *(os.path.join(folder, name) for name in files)]:
+            if not os.path.islink(path):
+                for name in os.listxattr(path):
+                    print(path, name, os.getxattr(path, name))
+' | LC_ALL=C sort
 """
 
 UNTOLD = ["/tmp"] if OCI_RUNTIME == "runsc" else []
 """Folders whose time is not compared: bash keeps a here-document in a file of /tmp where pipes are small."""
 
+FOUND = (
+    "declare -A none; declare -a many; declare -i number; declare -x later; declare -r never; declare -u upper",
+    "trap 'x=failed' ERR; trap $'echo a\necho b' USR2; set -E",
+    "[[ 'a-b' =~ (.)-(.) ]]; enable -n test",
+    "HISTTIMEFORMAT='%F '; set -o history; history -s $'a\nb'",
+    """mkdir -p $'/w/a\nb\n'; cd $'/w/a\nb\n'; pushd -n '/w/c d' > /dev/null""",
+    """python3 -c 'import os; os.setxattr("/w", "user.a=b%3D", b"v"); os.setxattr("/w/deep", "user.é", b"")'""",
+)
+"""What a copy once lacked or had otherwise."""
 COUNTED = "x=$RANDOM$SRANDOM$EPOCHSECONDS$BASHPID; x=3"
 GONE = "mkdir -p /w/go/ne; cd /w/go/ne; rm -r /w/go"
 
-name = st.sampled_from(["a", "b", "c d", "-e", "é", "$x", "deep/er", "deep/a", "link"])
+name = st.sampled_from(
+    ["a", "b", "c d", "-e", "é", "$x", "deep/er", "deep/a", "link", "*", "n\nl\n", "\\", "l" * 200 + "/" + "m" * 200]
+)
 place = st.sampled_from(["/w", "/w/deep", "/etc", "/opt", "/usr/share", "/tmp", "/dev/shm", "/root"])
 value = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12)
 
@@ -63,6 +85,7 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "'\\''") + "'"
 
 
+variable = st.sampled_from(["v", "w", "_x", "LONGER_1"])
 path = st.builds(lambda folder, leaf: quoted(f"{folder}/{leaf}"), place, name)
 word = value.map(quoted)
 ACTIONS = st.one_of(
@@ -76,8 +99,27 @@ ACTIONS = st.one_of(
     st.builds(lambda p: f"rm -rf -- {p}; mkdir -p -- {p}; touch -- {p}/inside", path),
     st.builds(lambda p: f"mkfifo -- {p}", path),
     st.builds(lambda p, m: f"chmod {m:o} -- {p}", path, st.integers(0, 0o7777)),
-    st.builds(lambda p, u: f"chown -h {u}:{u} -- {p}", path, st.integers(0, 70000)),
-    st.builds(lambda p, t: f"touch -hd @{t}.123456789 -- {p}", path, st.integers(1, 4_000_000_000)),
+    st.builds(lambda p, u: f"chown -h {u}:{u} -- {p}", path, st.integers(0, 4_000_000)),
+    st.builds(lambda p, t: f"touch -hd @{t}.123456789 -- {p}", path, st.integers(-1_000_000_000, 4_000_000_000)),
+    st.builds(
+        lambda p, k, v: f"""python3 -c 'import os, sys; os.setxattr(*map(os.fsencode, sys.argv[1:]))' {p} {k} {v}""",
+        path,
+        st.sampled_from(["user.k", "user.=", "user.%41", quoted("user.a b\n")]),
+        word,
+    ),
+    st.builds(lambda p, w: f"mkdir -p -- {p}; cd -- {p}; echo {w} > file", path, word),
+    st.builds(lambda v, w: f"{v}={w}", variable, word),
+    st.builds(lambda v, w, u: f"declare -a {v}=({w} [7]={u}); export {v}", variable, word, word),
+    st.builds(lambda v, k, w: f"declare -A {v}; key={k}; {v}[$key]={w}", variable, word, word),
+    st.builds(lambda a, v: f"declare {a} {v}", st.sampled_from(["-i", "-l", "-u", "-x", "-t", "-a", "-A"]), variable),
+    st.builds(lambda v: f"unset {v}", variable),
+    st.builds(lambda v, w, u: f"{v}() {{ local x={w}; printf '%s\\n' \"$x\" {u} $(echo {w}); }}", variable, word, word),
+    st.builds(lambda v, w: f"alias {v}={w}", variable, word),
+    st.builds(lambda w, s: f"trap -- {w} {s}", word, st.sampled_from(["USR1", "USR2", "WINCH", "EXIT"])),
+    st.builds(lambda w, u: f"set -- {w} {u}; [[ {w} =~ (.)(.*) ]]", word, word),
+    st.builds(
+        lambda f, n: f"ulimit -S{f} {n}", st.sampled_from(["c", "f", "i", "l", "n", "q", "t"]), st.integers(100, 300)
+    ),
     st.builds(lambda p: f"truncate -s 3M -- {p}; printf x >> {p}", path),
     st.builds(lambda p: f"mkdir -p -- {p}; for i in {{1..300}}; do echo $i > {p}/$i; done", path),
     st.sampled_from(
@@ -111,6 +153,18 @@ ACTIONS = st.one_of(
             "set -- 'a b' '' $'c\\nd'",
             "IFS=:; x=$((RANDOM * 0 + 3)); readonly IFS",
             "set -o history; echo one; history -s 'a  b'",
+            *FOUND,
+            "none[k]=1; many[2]=a; number=2+3; later=1; upper=abc; declare -p none many number later upper",
+            "h() { if cat <<A && cat <<'B' | cat; then :; fi; }\na $x $(echo b)\nA\n'b'\nB\ndeclare -ft h",
+            "i() ( for ((n = 0; n < 2; n++)); do case $n in 0) ;;& *) echo $'\\t' >&2 ;; esac; done; time :; )",
+            "j() { trap 'echo r' RETURN; select x in a; do break; done < /dev/null; coproc cat; }; readonly -f j",
+            "a.b() { [[ $1 == +(a|b) ]] || { ! :; }; }; é() { echo <(:) >/dev/null 2>&1; }",
+            "set -o posix; set -P; shopt -s compat44; BASH_COMPAT=4.2",
+            "HISTSIZE=3; set +o history",
+            "trap 'echo error' ERR; trap : DEBUG",
+            "ln /etc/passwd /w/passwd; echo >> /etc/passwd; mv /etc/shells /w/deep/",
+            "git -C /w checkout -qb other; git -C /w mv a moved; git -C /w worktree add -q /opt/tree",
+            "mkdir -p /w/many; for i in {1..5000}; do : > /w/many/$i; done",
             "false",
             "(exit 7)",
             'python3 -c \'import os; os.setxattr("/w", b"user.k", b"v\\x00")\' 2> /dev/null; true',
@@ -118,6 +172,12 @@ ACTIONS = st.one_of(
         ]
     ),
 )
+
+PACKAGE = """mkdir -p /tmp/p/DEBIAN /tmp/p/opt/p; echo x > /tmp/p/opt/p/x; chmod -R 755 /tmp/p
+printf '%s\\n' 'Package: p' 'Version: 1' 'Architecture: all' 'Maintainer: a' 'Description: d' > /tmp/p/DEBIAN/control
+dpkg-deb -b /tmp/p /tmp/p.deb > /dev/null && dpkg -i /tmp/p.deb > /dev/null"""
+INSTALLS = st.sampled_from([PACKAGE, "dpkg -r p", "python3 -m venv --without-pip /opt/venv", "git -C /w gc -q"])
+"""What writes the time into files, so that it would differ after a copy."""
 
 
 async def checkpoint_of(outside: Outside, sandbox: BashSandbox, store: Checkpoints) -> Checkpoint:
@@ -142,7 +202,7 @@ async def looks(sandbox: BashSandbox, *, times: bool) -> list[str]:
     for folder in UNTOLD:
         tree = re.sub(rf"(?m)^({folder}\|d\|.*)\|[0-9.]+$", r"\1", tree)
     if not times:
-        tree = re.sub(r"\|\d+\.\d{10}", "", tree)
+        tree = re.sub(r"\|-?\d+\.\d{10}", "", tree)
         tree = re.sub(r"(?m)^\d+ (\d+ \S*/\.git/index)$", r"\1", tree)  # git writes times into it
     return [*shell.splitlines(), *tree.splitlines()]
 
@@ -191,12 +251,12 @@ class Way(StrEnum):
     phases=PHASES,
 )
 @given(
-    before=st.lists(ACTIONS, max_size=12),
+    before=st.lists(ACTIONS | INSTALLS, max_size=12),
     after=st.lists(ACTIONS, max_size=4),
     taken=st.sampled_from(Way),
     put=st.sampled_from([Way.HOST, Way.WALKED]),
 )
-@example(before=[COUNTED], after=[], taken=Way.HOST, put=Way.HOST)
+@example(before=[COUNTED, *FOUND], after=["none[k]=1; declare -p none; false; echo $x"], taken=Way.HOST, put=Way.WALKED)
 @example(before=[GONE], after=["pwd; cd ..; pwd"], taken=Way.HOST, put=Way.HOST)
 async def test_a_copy_is_the_same_bit_for_bit(
     runtime: DockerRuntime, tmp_path: Path, before: list[str], after: list[str], taken: Way, put: Way
@@ -220,6 +280,21 @@ async def test_a_copy_is_the_same_bit_for_bit(
     finally:
         await runtime.remove(original.container_id)
         await runtime.remove(copy.container_id)
+
+
+async def test_a_checkpoint_leaves_the_shell_as_it_was(
+    runtime: DockerRuntime, sandbox: BashSandbox, tmp_path: Path
+) -> None:
+    """The policy's last command is gone from its history, or ours are in it; or its status or arguments are others."""
+    store = Checkpoints(tmp_path, most_bytes=1 << 30)
+    await store.open()
+    await said(sandbox, "set -o history; set -- a b")
+    await said(sandbox, "echo one; (exit 3)")
+    await checkpoint_of(runtime.outside, sandbox, store)
+    status, _, _ = await said(sandbox, "echo $? $* ${!__sb_*}")
+    assert status.split() == ["3", "a", "b", "__sb_i", "__sb_n"], status
+    history, _, _ = await said(sandbox, "history")
+    assert re.findall("echo one|sandbox/save", history) == ["echo one"], history
 
 
 async def test_a_host_sees_the_containers_files_and_programs(runtime: DockerRuntime, sandbox: BashSandbox) -> None:

@@ -13,7 +13,9 @@ from sandbox_server.checkpoints.archive import END, Kind, Member, Unusable, head
 names = st.binary(min_size=1, max_size=150).map(lambda name: b"/" + name.replace(b"\0", b"x").strip(b"/") + b"z")
 numbers = st.integers(0, 2**32 - 2)
 xattrs = st.dictionaries(
-    st.sampled_from([b"user.a", "user.é".encode()]), st.binary(max_size=20) | st.just(b"7 a=b\n\0"), max_size=2
+    st.sampled_from([b"user.a", "user.é".encode(), b"user.a=b%3D"]),
+    st.binary(max_size=20) | st.just(b"7 a=b\n\0"),
+    max_size=2,
 )
 
 
