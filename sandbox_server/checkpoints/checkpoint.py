@@ -36,8 +36,10 @@ class Checkpoint:
     """As in `SessionRecord`."""
     left_out: tuple[str, ...] = ()
     """What was left out: names of running programs, numbers of open file descriptors of the shell."""
-    differences: tuple[str, ...] = ()
-    """Actions that ended differently when they were replayed for this checkpoint."""
+    notice: str = ""
+    """`SessionRecord.notice` at that time: what the next observation had to tell."""
+    untold: int = 0
+    """`SessionRecord.differences` at that time."""
     blocks: Mapping[Part, tuple[str, ...]] = field(default_factory=dict)
     """Part -> names of its blocks, in order."""
     sizes: Mapping[Part, int] = field(default_factory=dict)
@@ -47,17 +49,19 @@ class Checkpoint:
 
     def to_json(self) -> dict[str, object]:
         """As JSON values."""
-        return asdict(self)
+        return {**asdict(self), "differences": []}  # which older versions require
 
     @classmethod
     def from_json(cls, values: Mapping[str, object]) -> "Checkpoint":
         """Parse the result of `to_json`. Raises KeyError, TypeError or ValueError for anything else."""
         blocks, sizes = values["blocks"], values["sizes"]
-        left_out, differences = values["left_out"], values["differences"]
+        left_out = values["left_out"]
         if not (isinstance(blocks, dict) and isinstance(sizes, dict)):
             raise TypeError("a checkpoint has blocks and sizes")
-        if not (isinstance(left_out, list) and isinstance(differences, list)):
-            raise TypeError("a checkpoint has lists of what is left out and what differs")
+        if not isinstance(left_out, list):
+            raise TypeError("a checkpoint has a list of what is left out")
+        if values["differences"]:
+            raise ValueError("an older version wrote it, without what the next observation must tell")
         return cls(
             sid=str(values["sid"]),
             seq=int(str(values["seq"])),
@@ -65,7 +69,8 @@ class Checkpoint:
             made_at=float(str(values["made_at"])),
             talk_turns=int(str(values["talk_turns"])),
             left_out=tuple(map(str, left_out)),
-            differences=tuple(map(str, differences)),
+            notice=str(values.get("notice", "")),
+            untold=int(str(values.get("untold", 0))),
             blocks={Part(part): tuple(map(str, names)) for part, names in blocks.items()},
             sizes={Part(part): int(size) for part, size in sizes.items()},
             stands=bool(values.get("stands", False)),
@@ -79,6 +84,6 @@ def fits(checkpoint: Checkpoint, seq: int, image: str, *, undone: Sequence[tuple
     only accept a checkpoint that left nothing out.
     """
     at = checkpoint.seq
-    if at > seq or checkpoint.image != image or (whole and checkpoint.left_out):
+    if at > seq or checkpoint.image != image or (whole and (checkpoint.left_out or checkpoint.notice)):
         return False
     return not any(first <= at < last for first, last in undone)

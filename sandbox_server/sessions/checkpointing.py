@@ -58,19 +58,28 @@ class Filled:
     again: int
     """Number of actions that were run again."""
     differences: Sequence[str]
-    """One text for each action that ended differently when it was run again, now or for the checkpoint."""
+    """One text for each action that ended differently when it was run again."""
     checkpoint: Checkpoint | None
+
+    @property
+    def untold(self) -> int:
+        """Actions that ended differently, of which no observation has told yet; those of the checkpoint too."""
+        return len(self.differences) + (self.checkpoint.untold if self.checkpoint else 0)
 
     def notice(self, subject: str) -> str:
         """A notice for the first observation if something differs from the original; else "". `subject`: `This sandbox
         is a copy`.
         """
+        told = []
+        if checkpoint := self.checkpoint:
+            if checkpoint.notice:
+                told.append(checkpoint.notice)
+            if checkpoint.left_out:
+                lacks = ", ".join(checkpoint.left_out)
+                told.append(f"[{subject}, with the state after action {checkpoint.seq}. It does not have: {lacks}.]")
         if self.differences:
-            return f"[{subject}. Actions were run again for it, {how_they_ended(self.differences)}.]"
-        if self.checkpoint is None or not self.checkpoint.left_out:
-            return ""
-        lacks = ", ".join(self.checkpoint.left_out)
-        return f"[{subject}, with the state after action {self.checkpoint.seq}. It does not have: {lacks}.]"
+            told.append(f"[{subject}. Actions were run again for it, {how_they_ended(self.differences)}.]")
+        return "\n".join(told)
 
 
 class Checkpointing:
@@ -96,17 +105,11 @@ class Checkpointing:
         self._config = config
 
     async def take(
-        self,
-        record: SessionRecord,
-        sandbox: Sandbox,
-        instance: TaskInstance,
-        *,
-        of: str = "",
-        differences: Sequence[str] = (),
+        self, record: SessionRecord, sandbox: Sandbox, instance: TaskInstance, *, of: str = ""
     ) -> Checkpoint:
         """Take a checkpoint of the sandbox; the caller holds the session's lock.
 
-        `of`: the session to store it for; default: this one. `differences`: see `Checkpoint`.
+        `of`: the session to store it for; default: this one.
 
         Raises:
             NotForkable: the contents of the sandbox prevent it. SandboxLost, InfrastructureError.
@@ -124,7 +127,8 @@ class Checkpointing:
                 made_at=clock.now(),
                 talk_turns=record.talk_turns,
                 left_out=left_out,
-                differences=tuple(differences),
+                notice=record.notice,
+                untold=record.differences,
             )
             checkpoint = await self._checkpoints.keep(writing, checkpoint)
         if self._shared is not None:
@@ -201,7 +205,7 @@ class Checkpointing:
             cwd=sandbox.shell.cwd,
             talk_turns=replayed.talk_turns,
             again=replayed.count,
-            differences=[*(checkpoint.differences if checkpoint else ()), *replayed.differences],
+            differences=replayed.differences,
             checkpoint=checkpoint,
         )
 

@@ -7,7 +7,7 @@ restored, scored and copied like its parent.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
@@ -157,12 +157,11 @@ class Forking:
         if not origin.again:
             return await self._copies(origin, n)
         # the actions run again only once: the other copies start from a checkpoint of the first one
-        differences: list[str] = []
-        sid = await self._copy(origin, differences)
+        sid = await self._copy(origin)
         if n == 1:
             return [sid], []
         try:
-            origin = await self._as_copy(origin, sid, differences)
+            origin = await self._as_copy(origin, sid)
             sids, failed = await self._copies(origin, n - 1)
         except ServiceError as error:
             return [sid], [error] * (n - 1)
@@ -220,15 +219,13 @@ class Forking:
             raise MalformedRequest(f"at: session {parent.sid} has {len(actions)} actions, not {wanted}")
         return await self._checkpointing.origin(parent, instance, actions[:wanted])
 
-    async def _as_copy(self, origin: Origin, first: str, differences: Sequence[str]) -> Origin:
+    async def _as_copy(self, origin: Origin, first: str) -> Origin:
         """The origin for further copies: a checkpoint of the first copy, in which the actions were run again."""
         async with self._held(first) as record:
             if record.actions != origin.at:  # a client found and used it: its state is not the parent's
                 return origin
             sandbox = await self._runtime.attach(record.container_id)
-            checkpoint = await self._checkpointing.take(
-                record, sandbox, origin.instance, of=origin.parent.sid, differences=differences
-            )
+            checkpoint = await self._checkpointing.take(record, sandbox, origin.instance, of=origin.parent.sid)
         return replace(origin, checkpoint=checkpoint)
 
     # ---- copies
@@ -239,10 +236,8 @@ class Forking:
             spec = await self._workspaces.spec(origin.instance)  # once for all copies: finding the name takes 0.4 ms
         return await together([self._copy(origin, spec=spec) for _ in range(n)], self._close)
 
-    async def _copy(
-        self, origin: Origin, differences: list[str] | None = None, *, spec: ContainerSpec | None = None
-    ) -> str:
-        """Start a copy and return its sid. Adds the differences of actions that were run again to `differences`."""
+    async def _copy(self, origin: Origin, *, spec: ContainerSpec | None = None) -> str:
+        """Start a copy and return its sid."""
         parent = origin.parent
         plan = _Plan(self._checkpointing, origin, self._workspaces, self._data, self._config.session_max_s, spec)
         wait_s = self._config.start_timeout_s + sum(action.duration_s for action in origin.again)
@@ -252,8 +247,6 @@ class Forking:
             telemetry.FORKS.labels(error.code).inc()
             log.warning("copy failed", parent=parent.sid, at=origin.at, code=error.code, error=error.detail)
             raise
-        if differences is not None:
-            differences += plan.differences
         telemetry.FORKS.labels("ok").inc()
         log.info("copied", sid=record.sid, parent=parent.sid, at=origin.at)
         return record.sid
@@ -277,8 +270,6 @@ class _Plan(TaskPlan):
         self._rollouts = data.rollouts
         self._checkpointing = checkpointing
         self._origin = origin
-        self.differences: Sequence[str] = ()
-        """Differences of actions that were run again; set by `begin`."""
 
     async def spec(self) -> ContainerSpec:
         """See `starts.plan.Plan.spec`."""
@@ -289,7 +280,6 @@ class _Plan(TaskPlan):
         """See `starts.plan.Plan.begin`; raises as `Checkpointing.fill`."""
         origin = self._origin
         filled = await self._checkpointing.fill(record, sandbox, origin)
-        self.differences = filled.differences
         copy = replace(
             record,
             parent=origin.parent.sid,
@@ -299,7 +289,7 @@ class _Plan(TaskPlan):
             talk_turns=filled.talk_turns,
             cwd=filled.cwd or record.cwd,
             notice=filled.notice("This sandbox is a copy"),
-            differences=len(filled.differences),
+            differences=filled.untold,
         )
         if origin.instance.localizes:
             await self._rollouts.inherit(copy.sid, copy.parent)

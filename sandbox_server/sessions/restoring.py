@@ -177,7 +177,7 @@ class Restoring:
                 talk_turns=filled.talk_turns,
                 restores=record.restores + 1,
                 notice=_notice(filled),
-                differences=len(filled.differences),
+                differences=filled.untold,
             )
             if not await self._data.store.adopt(taken, record.node):
                 raise StateUnavailable(f"another node took session {record.sid} over meanwhile; send the request again")

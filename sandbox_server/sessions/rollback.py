@@ -144,7 +144,7 @@ class Rollback:
             "undone": undone,
             "cwd": then.cwd or record.cwd,
             "notice": notice,
-            "differences": len(then.differences),
+            "differences": then.untold,
         }
         reply = {"to": to, "differs": notice}
         log.info("rolled back", sid=record.sid, to=to, seq=record.actions + 1)

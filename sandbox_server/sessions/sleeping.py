@@ -146,15 +146,15 @@ class Sleeping:
 
     async def _awake(self, record: SessionRecord, instance: TaskInstance) -> SessionRecord:
         sandbox, filled = await self._filled(record, instance)
-        told = [text for text in (record.notice, filled.notice("This sandbox was asleep")) if text]
         awake = replace(
             record,
             container_id=sandbox.container_id,
             touched_at=clock.now(),
             cwd=filled.cwd or record.cwd,
             talk_turns=filled.talk_turns,
-            notice="\n".join(told),
-            differences=record.differences + len(filled.differences),
+            # what was to be told when it fell asleep is in its checkpoint
+            notice=filled.notice("This sandbox was asleep") or record.notice,
+            differences=filled.untold or record.differences,
         )
         changes = {name: getattr(awake, name) for name in _CHANGED}
         try:

@@ -6,6 +6,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-from .serving import OCI_RUNTIME, Server, bash, editor, serving, until
+from .serving import OCI_RUNTIME, Server, bash, docker, editor, serving, until
 
 FILE = "/workspace/samples__ledger__1.2/n.py"
 
@@ -78,7 +79,10 @@ def test_each_copy_is_graded_for_itself(server: Server) -> None:
     server.run(sid, "echo x > both.txt")
     (copy,) = fork(server, sid)
     server.run(copy, "echo y > mine.txt")
-    assert server.reward(copy)["verdict"] == "unresolved"
+    graded = server.reward(copy)
+    assert graded["verdict"] == "unresolved"
+    receipt = server.get(f"/v1/receipts/{graded['receipt']}")
+    assert (receipt["parent"], receipt["forked_at"]) == (sid, 1)
     assert b"+++ b/both.txt" in server.patch(copy) and b"+++ b/mine.txt" in server.patch(copy)
     server.finish(sid)
     assert b"mine.txt" not in server.patch(sid)
@@ -134,6 +138,15 @@ def test_a_session_goes_back(server: Server) -> None:
     assert _last(server, sid, "cat rolled") == rolled, "from the checkpoint, not by running it again"
     (copy,) = fork(server, sid, at=3)  # where it was before it went back
     assert "\r\n3 3[" in server.run(copy, "echo $x $(cat n)")
+    (late,) = fork(server, sid)  # with what was undone in its journal
+    assert server.session(late)["undone"] == "3-4"
+    below, undone, early = (fork(server, late, at=at)[0] for at in (5, 3, 1))
+    for one, state in ((late, "1 1"), (below, "1 1"), (undone, "3 3"), (early, "1 1")):
+        assert f"\r\n{state}[" in server.run(one, "echo $x $(cat n)"), one
+    family = {one["sid"]: (one["parent"], one["forked_at"]) for one in _tree(server, early)}
+    assert [family[one] for one in (sid, copy, late, below, undone, early)] == [
+        ("", 0), (sid, 3), (sid, 6), (late, 5), (late, 3), (late, 1)
+    ]  # fmt: skip
     server.post(f"/v1/sessions/{sid}/rollback", {"to": 0}).raise_for_status()
     assert "No such file" in server.run(sid, "cat n")
     journal = server.actions(sid)
@@ -177,6 +190,13 @@ def test_what_cannot_be_carried_is_told_once(server: Server) -> None:
     assert "does not have" not in server.run(copy, "echo x")
     (quiet,) = fork(server, server.begin())
     assert "[This sandbox" not in server.run(quiet, "echo x")
+    server.run(sid, "echo two")
+    server.run(sid, "echo three")
+    first, second = fork(server, sid, 2, at=2)  # the second from a checkpoint of the first, whose program never ran
+    (third,) = fork(server, second)  # before any of its observations
+    for one in (first, second, third):
+        assert "after action 1. It does not have: running program sleep" in server.run(one, "echo x"), one
+        assert "does not have" not in server.run(one, "echo x")
 
 
 def test_what_ended_otherwise_is_told_to_every_copy(server: Server) -> None:
@@ -187,11 +207,28 @@ def test_what_ended_otherwise_is_told_to_every_copy(server: Server) -> None:
     until(lambda: time.time() > until_s + 1, 10)
     first, second = fork(server, sid, 2, at=1)
     (third,) = fork(server, sid, at=1)  # from the checkpoint that the first one left
+    (fourth,) = fork(server, second)  # which has told of nothing yet
     told = "but not all ended as before (action 1: finished, exit code 1 instead of finished, exit code 0)"
-    for copy in (first, third):
+    (fifth,) = fork(server, fourth)
+    for copy in (first, third, fifth):
         assert told in server.run(copy, "echo x") and told not in server.run(copy, "echo x")
-    got = server.reward(second)
-    assert (got["verdict"], got["mask"]) == ("infra", True), got
+    for copy in (second, fourth):
+        got = server.reward(copy)
+        assert (got["verdict"], got["mask"]) == ("infra", True), got
+
+
+def test_a_copy_waits_for_the_action_that_runs(server: Server) -> None:
+    """A copy has half of an action, or the state before it though it was asked for afterwards."""
+    sid = server.begin()
+    server.run(sid, "x=1")
+    with ThreadPoolExecutor(2) as pool:
+        acting = pool.submit(server.run, sid, "until [[ -e /tmp/go ]]; do sleep 0.2; done; x=2")
+        until(lambda: server.runs(sid, "sleep 0.2"), what="the action")
+        copying = pool.submit(fork, server, sid)
+        docker("exec", server.container(sid), "touch", "/tmp/go")
+        acting.result()
+        (copy,) = copying.result()
+    assert server.session(copy)["forked_at"] == 2 and "\r\n2[" in server.run(copy, "echo $x")
 
 
 def test_what_cannot_be_copied(server: Server) -> None:

@@ -63,7 +63,7 @@ UNTOLD = ["/tmp"] if OCI_RUNTIME == "runsc" else []
 
 FOUND = (
     "declare -A none; declare -a many; declare -i number; declare -x later; declare -r never; declare -u upper",
-    "trap 'x=failed' ERR; trap $'echo a\necho b' USR2; set -E",
+    "trap 'x=failed' ERR; trap $'echo a\necho b' USR2; trap : DEBUG RETURN; set -E",
     "[[ 'a-b' =~ (.)-(.) ]]; enable -n test",
     "HISTTIMEFORMAT='%F '; set -o history; history -s $'a\nb'",
     """mkdir -p $'/w/a\nb\n'; cd $'/w/a\nb\n'; pushd -n '/w/c d' > /dev/null""",
