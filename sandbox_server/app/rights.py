@@ -73,6 +73,7 @@ RIGHTS: dict[str, Right] = {
     "GET /v1/groups": Right.ALL_LOOK,
     "GET /v1/runs": Right.ALL_LOOK,
     "GET /v1/pass-rates": Right.ALL_LOOK,
+    "GET /v1/pass-rates/{instance_id:path}": Right.ALL_LOOK,
     "GET /v1/export": Right.ALL_LOOK,
     "GET /v1/actions/search": Right.ALL_LOOK,
     "POST /v1/groups": Right.ACT,

@@ -1,11 +1,13 @@
-"""Pass rates of the last day, compared with those of the seven days before it."""
+"""Pass rates: of the last day, compared with the seven days before it; and of one instance by day."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from sandbox_server import clock
 from sandbox_server.catalogue.insight.counts import HOUR_S, Counts
-from sandbox_server.catalogue.insight.records import PassRate
+from sandbox_server.catalogue.insight.records import PassRate, Standing
+from sandbox_server.records import VerdictName
 from sandbox_server.slices import sliced
 from sandbox_server.tasks import TaskSet
 
@@ -15,6 +17,33 @@ _BASE_HOURS = 7 * _DAY_HOURS
 
 _Rates = Mapping[str, tuple[int, int]]
 """Instance -> (resolved, all)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """The gradings of one day (UTC)."""
+
+    begin: float
+    graded: int
+    """Unmasked ones; so is the next."""
+    resolved: int
+    masked: int
+
+
+def by_day(verdicts: Iterable[Standing]) -> list[Day]:
+    """Count verdicts by the day of their grading, the newest day first."""
+    days: dict[int, list[Standing]] = {}
+    for standing in verdicts:
+        days.setdefault(int(standing.graded_at // DAY_S), []).append(standing)
+    return [
+        Day(
+            begin=day * DAY_S,
+            graded=sum(not one.mask for one in own),
+            resolved=sum(one.verdict == VerdictName.RESOLVED and not one.mask for one in own),
+            masked=sum(one.mask for one in own),
+        )
+        for day, own in sorted(days.items(), reverse=True)
+    ]
 
 
 class PassRates:

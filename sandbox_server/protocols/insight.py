@@ -6,14 +6,15 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import asdict
 from typing import Annotated, cast
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict
 
 from sandbox_server import clock
 from sandbox_server.catalogue.insight.records import Group, GroupKind, PassRate, SessionFilter
+from sandbox_server.catalogue.instances import Instances
 from sandbox_server.insight.overview import Insight, Overview
-from sandbox_server.insight.rates import DAY_S
+from sandbox_server.insight.rates import DAY_S, Day, by_day
 from sandbox_server.insight.wall import Wall
 from sandbox_server.insight.word import Word, jumps
 from sandbox_server.protocols._filters import InstanceId, Run, Since
@@ -68,6 +69,33 @@ class ShownRate(_Shown):
     graded: int
     resolved_before: int
     graded_before: int
+
+
+class ShownDay(_Shown):
+    """An instance's gradings of one day (UTC)."""
+
+    begin: float
+    graded: int
+    """Unmasked ones."""
+    resolved: int
+    """Unmasked ones."""
+    masked: int
+
+
+class ShownCheck(_Shown):
+    """What `instances verify` found last: the verdicts of the gold patch and of an empty one."""
+
+    gold: str
+    empty: str
+    at: float
+
+
+class ShownHistory(_Shown):
+    """One instance's gradings by day, the newest first, of its 2,000 newest ones."""
+
+    instance_id: str
+    check: ShownCheck | None
+    days: list[ShownDay]
 
 
 class ShownUnsound(_Shown):
@@ -175,6 +203,23 @@ async def list_pass_rates(request: Request, limit: Limit = 100) -> Response:
     return json_answer([asdict(rate) for rate in await pass_rates_of(request, limit)])
 
 
+@ROUTER.get("/pass-rates/{instance_id:path}", response_model=ShownHistory, responses=refusals(404, 503))
+async def show_history(
+    request: Request, instance_id: Annotated[str, Path(min_length=1, max_length=400, pattern="^[^\\x00]+$")]
+) -> Response:
+    """The results of one instance day by day, and of its last check."""
+    instances = cast(Instances, request.app.state.instances)
+    await instances.by_id(instance_id)
+    check = await instances.verified(instance_id)
+    return json_answer(
+        {
+            "instance_id": instance_id,
+            "check": None if check is None else asdict(check),
+            "days": [asdict(day) for day in await days_of(request, instance_id)],
+        }
+    )
+
+
 @ROUTER.get(
     "/export",
     response_class=Response,
@@ -265,6 +310,11 @@ async def pass_rates_of(request: Request, limit: int) -> list[PassRate]:
     first = {one.instance_id: one for one in (*fell, *rose)}
     rest = sorted(rates, key=lambda one: (-one.graded, -one.graded_before, one.instance_id))
     return list((first | {one.instance_id: one for one in rest}).values())[:limit]
+
+
+async def days_of(request: Request, instance_id: str) -> list[Day]:
+    """The instance's newest gradings by day."""
+    return by_day(standing for _, standing in await insight_of(request).listing.verdicts_of(instance_id))
 
 
 def overview_fields(overview: Overview) -> dict[str, object]:

@@ -61,6 +61,8 @@ class SessionSummary(_Shown):
     """Number of actions that it inherited from its parent."""
     undone: str
     """Numbers of actions that rollbacks undid, `6-13 20-22`; each range ends with the rollback itself."""
+    restores: int
+    """How often it was restored on another node."""
 
 
 class ListedSession(SessionSummary):

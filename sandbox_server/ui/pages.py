@@ -10,8 +10,7 @@ from fastapi import APIRouter, Depends, Path, Request, Response
 from fastapi.responses import RedirectResponse
 
 from sandbox_server import clock
-from sandbox_server.catalogue.insight.listing import Listing
-from sandbox_server.catalogue.insight.records import GroupKind, SessionFilter, Standing
+from sandbox_server.catalogue.insight.records import GroupKind, SessionFilter
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.insight.rates import DAY_S
 from sandbox_server.insight.wall import STAGES
@@ -19,7 +18,7 @@ from sandbox_server.insight.word import pass_rate
 from sandbox_server.lifecycle import SessionState
 from sandbox_server.protocols._filters import InstanceId, Run, Since, cursor, wanted_sessions
 from sandbox_server.protocols._traits import Trait
-from sandbox_server.protocols.insight import Limit, Window, groups_of, insight_of, pass_rates_of
+from sandbox_server.protocols.insight import Limit, Window, days_of, groups_of, insight_of, pass_rates_of
 from sandbox_server.protocols.search import Limit as SearchLimit
 from sandbox_server.protocols.search import Number, Words, next_of
 from sandbox_server.records import VerdictName
@@ -188,27 +187,10 @@ async def instance(
     """One instance: pass rate by day, newest sessions, result of its check."""
     instances = cast(Instances, request.app.state.instances)
     task = await instances.by_id(instance_id)
-    listing: Listing = insight_of(request).listing
-    verdicts = await listing.verdicts_of(instance_id)
     newest = await _sessions(request).list(SessionFilter(instance=instance_id), limit=50)
     check = await instances.verified(instance_id)
-    return await page(request, "instance.html", task=task, days=_by_day(verdicts), newest=newest, check=check)
-
-
-def _by_day(verdicts: Iterable[tuple[str, Standing]]) -> list[tuple[float, int, int, int]]:
-    """(begin of the day, graded unmasked, resolved, masked), newest first."""
-    days: dict[int, list[Standing]] = {}
-    for _, standing in verdicts:
-        days.setdefault(int(standing.graded_at // DAY_S), []).append(standing)
-    return [
-        (
-            day * DAY_S,
-            sum(not one.mask for one in own),
-            sum(one.verdict == VerdictName.RESOLVED and not one.mask for one in own),
-            sum(one.mask for one in own),
-        )
-        for day, own in sorted(days.items(), reverse=True)
-    ]
+    days = await days_of(request, instance_id)
+    return await page(request, "instance.html", task=task, days=days, newest=newest, check=check)
 
 
 @ROUTER.get("/actions")

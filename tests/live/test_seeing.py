@@ -74,6 +74,14 @@ def test_a_rollout_is_seen(live: Server, pages: httpx.Client) -> None:
     assert spent["action"] > 0 and spent["postprocess"] > 0 and spent["grade"] > 0 and spent["model"] > 0
     assert [group["graded"] for group in pages.get("/v1/groups", params={"run": RUN}).json()] == [1]
 
+    history = pages.get(f"/v1/pass-rates/{LEDGER}").json()
+    assert sum(day["graded"] + day["masked"] for day in history["days"]) >= 1 and history["check"] is None
+    instance = pages.get(f"/ui/instances/{LEDGER}").text
+    for day in history["days"]:
+        assert f'<td class="n">{day["resolved"]}/{day["graded"]}</td><td class="n">{day["masked"]}</td>' in instance
+    assert pages.get("/v1/pass-rates/nothing-1").json()["code"] == "unknown_instance"
+    assert live.session(sid)["restores"] == 0
+
     line = json.loads(live.cli("export", "--run", RUN, "--actions"))
     assert (line["sid"], line["verdict"], line["mask"]) == (sid, reward["verdict"], reward["mask"])
     assert [action["seq"] for action in line["actions"]] == [1, 2] and line["metrics"]["num_turns"] == 2

@@ -90,6 +90,7 @@ MATRIX = (
     Row("GET /v1/groups", NO, 200, 200),
     Row("GET /v1/runs", NO, 200, 200),
     Row("GET /v1/pass-rates", NO, 200, 200),
+    Row("GET /v1/pass-rates/{instance_id}", NO, 200, 200),
     Row("GET /v1/export", NO, 200, 200),
     Row("GET /v1/actions/search", NO, 200, 200, query="?q=true"),
     Row("PUT /v1/runs/{run}/lease", NO, NO, 200, {"ttl_s": 600}),
