@@ -78,7 +78,7 @@ __sb_save() {
     builtin declare -p >| "$__sb_file.list"
     builtin mapfile -t __sb_list < "$__sb_file.list"
     for __sb_name in "${__sb_list[@]}"; do
-      [[ $__sb_name == 'declare -'+([a-zA-Z-])' '+([a-zA-Z0-9_]) ]] || builtin continue
+      [[ $__sb_name != *=* && $__sb_name == 'declare -'+([a-zA-Z-])' '+([a-zA-Z0-9_]) ]] || builtin continue
       __sb_name=${__sb_name##* }
       [[ $__sb_not == *" $__sb_name "* || $__sb_name == __sb_* ]] || builtin declare -p -- "$__sb_name"
     done
