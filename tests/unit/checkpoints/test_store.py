@@ -1,6 +1,7 @@
 """Blocks of checkpoints: shared, bounded, checked."""
 
 import io
+import json
 import os
 import tarfile
 from pathlib import Path
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox_server.checkpoints.blocks import Cutter
-from sandbox_server.checkpoints.checkpoint import Checkpoint, Part
+from sandbox_server.checkpoints.checkpoint import Checkpoint, Part, fits
 from sandbox_server.checkpoints.store import Checkpoints, Damaged
 from sandbox_server.errors import DataDiskFull, NotForkable
 
@@ -84,6 +85,16 @@ async def test_checkpoints_outlive_the_server(tmp_path: Path) -> None:
     assert await read(again, second) == data + b"more"
     again.drop(second)
     assert not blocks(tmp_path) and not os.listdir(tmp_path)[1:] and again.total_bytes == 0
+
+
+def test_what_was_still_to_be_told_is_kept() -> None:
+    """It is lost with the server, such a state is taken for a whole one, or an older version's is used without it."""
+    made = Checkpoint("1", 2, "image", 1.5, notice="[It lacks a program.]", untold=1)
+    stored = json.loads(json.dumps(made.to_json()))
+    assert Checkpoint.from_json(stored) == made
+    assert [fits(made, 3, "image", undone=(), whole=whole) for whole in (False, True)] == [True, False]
+    with pytest.raises(ValueError, match="older version"):
+        Checkpoint.from_json({**stored, "differences": ["action 1: finished instead of timed_out"]})
 
 
 async def test_the_oldest_go_first(tmp_path: Path) -> None:
