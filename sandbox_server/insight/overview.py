@@ -101,16 +101,17 @@ class Insight:
         return await word.jumps(await self.rates.now())
 
     async def _overview(self, run: str | None, window_s: float) -> Overview:
-        at, counts = clock.now(), self.counts
+        at = clock.now()
         since, day_ago = at - window_s, at - DAY_S
-        now = await counts.verdicts(since, at, run)
-        before = await counts.verdicts(day_ago - window_s, day_ago, run)
-        causes = await counts.masked_causes(since, at, run)
-        ends = await counts.ends(since, at, run)
-        groups = await counts.groups(since, run=run, limit=_GROUPS)
-        timed = await counts.timed(since, at, run=run)
-        timed_before = await counts.timed(day_ago - window_s, day_ago, run=run)
-        unsound = await counts.unsound(since, run)
+        async with self.counts.together() as counts:
+            now = await counts.verdicts(since, at, run)
+            before = await counts.verdicts(day_ago - window_s, day_ago, run)
+            causes = await counts.masked_causes(since, at, run)
+            ends = await counts.ends(since, at, run)
+            groups = await counts.groups(since, run=run, limit=_GROUPS)
+            timed = await counts.timed(since, at, run=run)
+            timed_before = await counts.timed(day_ago - window_s, day_ago, run=run)
+            unsound = await counts.unsound(since, run)
         fell, rose, rated = await self._jumps.of(None)
         nodes = await self._nodes()
         walls, walls_before = Walls(), Walls()

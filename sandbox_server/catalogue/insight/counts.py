@@ -1,6 +1,8 @@
 """Counts, groups and rates over many sessions. A window includes `since` and excludes `until`."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from copy import copy
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
@@ -20,6 +22,7 @@ from sqlalchemy import (
     select,
     true,
 )
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.insight.records import Group, RunCount, Timed, Unsound, VerdictCount
@@ -39,7 +42,15 @@ class Counts:
     """Every method raises CatalogueUnavailable when SQL does not answer."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        self._reading: Callable[[], AbstractAsyncContextManager[AsyncConnection]] = database.reading
+
+    @asynccontextmanager
+    async def together(self) -> AsyncIterator["Counts"]:
+        """The same by one connection, for one task: to take and return one costs as much as a short query."""
+        async with self._reading() as connection:
+            counts = copy(self)
+            counts._reading = lambda: nullcontext(connection)
+            yield counts
 
     async def verdicts(self, since: float, until: float, run: str | None = None) -> list[VerdictCount]:
         """Verdicts of the window with their counts, most frequent first."""
@@ -114,7 +125,7 @@ class Counts:
         return _LOOKED_UP if await self._all(_unknown(), tuple, since=since) else _BESIDE
 
     async def _all(self, statement: Executable, made: Callable[[Any], T], **values: object) -> list[T]:
-        async with self._database.reading() as connection:
+        async with self._reading() as connection:
             return await sliced(map(made, await connection.execute(statement, values)))
 
 
