@@ -8,7 +8,7 @@
 \builtin set +k # with it, `local a=b` sets nothing
 # Only lines after this one are safe from aliases.
 __sb_save() {
-  builtin local __sb_name __sb_opt __sb_file=/run/sandbox/shell __sb_open= __sb_nonce=$1 __sb_code=$2
+  builtin local __sb_name __sb_opt __sb_file=/run/sandbox/shell __sb_open= __sb_nonce=$1 __sb_code=$2 __sb_changing=' ' __sb_kept
   builtin local -a __sb_list __sb_lines
   builtin shift 2
   # what bash itself sets, and what rc.bash sets before each prompt
@@ -71,16 +71,33 @@ __sb_save() {
       'builtin mapfile -t __sb_list < /run/sandbox/shell.list' \
       'for __sb_name in "${__sb_list[@]}"; do [[ $__sb_name == __sb_* ]] || builtin unset -f -- "$__sb_name"; done' \
       'builtin unalias -a'
-    for __sb_name in "${__sb_list[@]}"; do
-      [[ $__sb_not == *" $__sb_name "* || $__sb_name == __sb_* ]] || builtin declare -p -- "$__sb_name"
-    done
-    # what was declared without a value, which `compgen` leaves out
+    __sb_lines=() # or they would be listed
     builtin declare -p >| "$__sb_file.list"
-    builtin mapfile -t __sb_list < "$__sb_file.list"
+    builtin mapfile -t __sb_lines < "$__sb_file.list"
+    for __sb_name in "${__sb_lines[@]}"; do # (a line of a value does no harm)
+      if [[ $__sb_name != *=* && $__sb_name == 'declare -'+([a-zA-Z-])' '+([a-zA-Z0-9_]) ]]; then
+        __sb_list+=("${__sb_name##* }") # declared without a value, which `compgen` leaves out
+      elif [[ ${__sb_name:0:13} == 'declare -'@(|?|??|???)[iluc]* ]]; then
+        __sb_name=${__sb_name#declare * }
+        __sb_changing+="${__sb_name%%=*} "
+      fi
+    done
     for __sb_name in "${__sb_list[@]}"; do
-      [[ $__sb_name != *=* && $__sb_name == 'declare -'+([a-zA-Z-])' '+([a-zA-Z0-9_]) ]] || builtin continue
-      __sb_name=${__sb_name##* }
-      [[ $__sb_not == *" $__sb_name "* || $__sb_name == __sb_* ]] || builtin declare -p -- "$__sb_name"
+      [[ $__sb_not == *" $__sb_name "* || $__sb_name == __sb_* ]] && builtin continue
+      if [[ $__sb_changing != *" $__sb_name "* ]]; then
+        builtin declare -p -- "$__sb_name"
+        builtin continue
+      fi
+      # an attribute may be younger than the value, which it would change
+      builtin declare -p -- "$__sb_name" >| "$__sb_file.list"
+      builtin mapfile __sb_lines < "$__sb_file.list"
+      __sb_opt=${__sb_lines[0]#declare -}
+      __sb_opt=${__sb_opt%% *}
+      __sb_lines[0]=${__sb_lines[0]#"declare -$__sb_opt "}
+      __sb_kept=${__sb_opt//[ilucr]}
+      builtin printf 'declare -%s ' "${__sb_kept:--}"
+      builtin printf %s "${__sb_lines[@]}"
+      [[ $__sb_opt != *[ilucr]* ]] || builtin printf 'declare -%s %s\n' "${__sb_opt//[!ilucr]}" "$__sb_name"
     done
     builtin printf 'SECONDS=%s\n' "$SECONDS"
     # these are listed with a value once they were asked for

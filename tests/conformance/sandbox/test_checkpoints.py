@@ -63,6 +63,7 @@ UNTOLD = ["/tmp"] if OCI_RUNTIME == "runsc" else []
 
 FOUND = (
     "declare -A none; declare -a many; declare -i number; declare -x later; declare -r never; declare -u upper",
+    "o=AbC; declare -l o; p=1+2; declare -ix p; declare -A q=([a]=Ab); declare -ru q; declare -c s=a; s=$'a\nB'",
     "trap 'x=failed' ERR; trap $'echo a\necho b' USR2; trap : DEBUG RETURN; set -E",
     "[[ 'a-b' =~ (.)-(.) ]]; enable -n test",
     "HISTTIMEFORMAT='%F '; set -o history; history -s $'a\nb'",
