@@ -11,7 +11,7 @@ from sandbox_server.errors import SandboxExhausted, SandboxPaused
 from sandbox_server.grading.control import BrokeOff, blaming
 from sandbox_server.sandbox.bash import exec_channels
 from sandbox_server.sandbox.bash.clock import SandboxClock
-from sandbox_server.sandbox.bash.command import Begun, Command, Manner
+from sandbox_server.sandbox.bash.command import Begun, ChannelProcess, Manner
 from sandbox_server.sandbox.bash.exec_channel import ExecChannel
 from sandbox_server.sandbox.bash.exec_channels import ExecChannels
 from sandbox_server.sandbox.docker.engine import Engine
@@ -22,9 +22,9 @@ from sandbox_server.sandbox.process import ProcessEnd
 from tests.unit.sandbox.test_forged import Recording
 
 
-def a_grading(stream: _Stream, channels: Recording) -> Command:
+def a_grading(stream: _Stream, channels: Recording) -> ChannelProcess:
     """A command with a channel of its own and 0.2 s of time."""
-    return Command(
+    return ChannelProcess(
         ExecChannel(DockerExecStream(cast(Engine, None), "recorded", stream), "0"),
         Begun("0" * 32, "1", 7, "", ""),
         b"",
