@@ -50,10 +50,12 @@ def test_rollouts(live: Server, missing, solve: str, release: str) -> None:
         (LOOP, LEDGER, ["Where is it?", bash("ls"), bash("true"), bash("true"), "never"]),
         (LOOP, LEDGER, [bash("echo waits"), "WAIT"]),
         (LOOP | {"faults": "raise"}, UNKNOWN, [FINISH]),
+        (LOOP, "samples__timespan-7", [bash("echo begun"), "LOSE", FINISH]),
         (TOOL_LOOP, LEDGER, by_tools),
         (TOOL_LOOP, LEDGER, ["I call nothing."]),
         (TOOL_LOOP, LEDGER, [hermes("execute_bash", command="echo waits"), "WAIT"]),
         (TOOL_LOOP | {"faults": "raise"}, UNKNOWN, ["I call nothing."]),
+        (TOOL_LOOP, "samples__swatch-31", [hermes("execute_bash", command="echo begun"), "LOSE"]),
     ]
     groups = [UNKNOWN, LEDGER, UNKNOWN]
     done = verl_environment.run(
@@ -70,7 +72,7 @@ def test_rollouts(live: Server, missing, solve: str, release: str) -> None:
         },
         missing,
     )
-    solved, wrong, cut_off, raised, called, silent, cut_off_tools, raised_tools = done["rollouts"]
+    solved, wrong, cut_off, raised, lost, called, silent, cut_off_tools, raised_tools, lost_tools = done["rollouts"]
     assert (cut_off["error"], cut_off_tools["error"]) == ("CancelledError", "CancelledError")
     assert (raised["error"], raised_tools["error"]) == ("RolloutFault", "RolloutFault") and UNKNOWN in raised["detail"]
     for rollout, texts in ((solved, by_text), (called, by_tools[:3])):
@@ -79,6 +81,10 @@ def test_rollouts(live: Server, missing, solve: str, release: str) -> None:
         assert "seen-42" in rollout["shown"] and rollout["logprobs"]
         assert rollout["seen"][2].startswith(rollout["seen"][1]), "the policy saw another past in its third turn"
         assert "\r\n999" in rollout["shown"], "veRL has cut an observation: to 256 characters, or to a prompt's length"
+    # "policy": the tokens that are in the loss
+    for rollout in (lost, lost_tools):
+        assert (rollout["policy"], rollout["reward"], rollout["extra"]["masked"]) == ("", 0.0, 1.0)
+        assert len(rollout["seen"]) >= 2, "the fault is to come behind tokens of the policy"
     for rollout, turns in ((wrong, 4), (silent, 1)):
         assert (rollout["reward"], len(rollout["seen"])) == (0.0, turns)
         assert rollout["extra"].items() >= FAILED.items(), "a policy that does nothing is not to be masked"

@@ -5,9 +5,11 @@ before it where the job is for that one.
 """
 
 import asyncio
+import functools
 import inspect
 import json
 import os
+import subprocess
 import sys
 import time
 from types import SimpleNamespace
@@ -15,7 +17,8 @@ from types import SimpleNamespace
 job = json.load(sys.stdin)
 os.environ |= job["environment"]
 
-import hydra  # noqa: E402  # as below: after the environment is set
+import httpx  # noqa: E402  # as below: after the environment is set
+import hydra  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import verl  # noqa: E402
@@ -84,11 +87,21 @@ def loop_for(policy: Policy, loop: dict):
     return hydra.utils.instantiate(loop, **given)
 
 
+def lose_sandbox(instance_id: str) -> None:
+    """Remove the container of the instance's only live session of this run, as a fault of its host would."""
+    url = os.environ["SANDBOX_URL"]
+    live = httpx.get(f"{url}/v1/sessions", params={"run": os.environ["SANDBOX_RUN"], "state": "live"}).json()
+    (sid,) = (session["sid"] for session in live if session["instance_id"] == instance_id)
+    container_id = httpx.get(f"{url}/v1/sessions/{sid}").json()["container_id"]
+    subprocess.run(["docker", "rm", "-f", container_id], check=True, stdout=subprocess.DEVNULL)
+
+
 async def roll(asked: dict) -> dict:
     """One trajectory."""
     texts = asked["policy"]
     policy = Policy(texts)
     policy.waits = asyncio.Event()
+    policy.loses = functools.partial(lose_sandbox, asked["instance_id"])
     row = {"raw_prompt": [{"role": "user", "content": "Mend it."}], "extra_info": {"instance_id": asked["instance_id"]}}
     running = asyncio.create_task(
         loop_for(policy, asked["loop"]).run({"logprobs": True}, **row, priority=0, tools_kwargs={})

@@ -1,6 +1,7 @@
 """What the scripts that drive veRL share: a tokenizer, a scripted policy, and the loss that a batch leads to."""
 
 import asyncio
+from collections.abc import Callable
 
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
@@ -30,12 +31,16 @@ TOKENIZER = tokenizer()
 
 
 class Policy:
-    """A scripted inference engine: answers each trajectory with its texts, one per turn; at WAIT it blocks forever."""
+    """A scripted inference engine: answers each trajectory with its texts, one per turn.
+
+    At WAIT it blocks forever; at LOSE it calls `loses` first.
+    """
 
     def __init__(self, texts: list[str], *, with_logprobs: bool = False) -> None:
         self.texts, self.with_logprobs = texts, with_logprobs
         self.seen: list[str] = []
         self.waits: asyncio.Event | None = None
+        self.loses: Callable[[], None] | None = None
 
     async def generate(self, request_id, *, prompt_ids, sampling_params, **_):
         """The text of the turn, as tokens."""
@@ -46,6 +51,8 @@ class Policy:
             if self.waits:
                 self.waits.set()
             await asyncio.sleep(3600)
+        if text == "LOSE" and self.loses:
+            self.loses()
         ids = TOKENIZER.encode(text + "<|im_end|>")
         given = self.with_logprobs and sampling_params.get("logprobs")
         return TokenOutput(token_ids=ids, log_probs=[-0.5] * len(ids) if given else None)
