@@ -128,6 +128,8 @@ class ChannelProcess:
         self._end: ProcessEnd | None = None
         self._failure: ServiceError | None = None
         self._timed_out = False
+        self._extended = False
+        """Its time limit was extended; once, so that it is bounded on a server that is always late."""
         self._sent: set[int] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: list[asyncio.TimerHandle] = []
@@ -224,8 +226,9 @@ class ChannelProcess:
             self._look_in(_FROZEN_LOOK_S)
             return
         now = self._clock.now()
-        if (late_s := now - self._expires_at) > _LATE_S:
+        if not self._extended and (late_s := now - self._expires_at) > _LATE_S:
             # The command may have ended meanwhile, or stood still as well: it gets as much time again.
+            self._extended = True
             self._expires_at = now + late_s
         if (left_s := self._expires_at - now) > 0:
             self._look_in(left_s)

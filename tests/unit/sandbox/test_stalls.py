@@ -9,7 +9,7 @@ import pytest
 
 from sandbox_server.errors import SandboxExhausted, SandboxPaused
 from sandbox_server.grading.control import BrokeOff, blaming
-from sandbox_server.sandbox.bash import exec_channels
+from sandbox_server.sandbox.bash import command, exec_channels
 from sandbox_server.sandbox.bash.clock import SandboxClock
 from sandbox_server.sandbox.bash.command import Begun, ChannelProcess, Manner
 from sandbox_server.sandbox.bash.exec_channel import ExecChannel
@@ -39,12 +39,31 @@ async def test_what_ended_while_the_server_stood_still_was_not_too_slow() -> Non
     """Tests that took a second were `timeout`, 0.0, since the server's host had been suspended for a minute."""
     stream = _Stream(b"")
     killed: list[Begun] = []
-    command = a_grading(stream, Recording(killed, []))
-    waiting = asyncio.create_task(command.wait())
+    process = a_grading(stream, Recording(killed, []))
+    waiting = asyncio.create_task(process.wait())
     await asyncio.sleep(0.05)
     asyncio.get_running_loop().call_soon(stream.eof_received)
     time.sleep(1.5)  # noqa: ASYNC251 - the server stands still
     assert (await waiting, killed) == (ProcessEnd(0), [])
+
+
+async def test_a_server_that_is_always_late_times_commands_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each late look gave a command more time: on a server that is always late its limit never came."""
+    monkeypatch.setattr(command, "_LATE_S", 0.05)
+    killed: list[Begun] = []
+    process = a_grading(_Stream(b""), Recording(killed, []))
+    waiting = asyncio.create_task(process.wait())
+    try:
+        for _ in range(3):
+            await asyncio.sleep(0.05)
+            assert not killed
+            time.sleep(0.4)  # noqa: ASYNC251 - past the limit, then past the extended one
+            await asyncio.sleep(0.05)
+            if killed:
+                return
+    finally:
+        waiting.cancel()
+    pytest.fail("it was never killed")
 
 
 class Paused(Recording):
@@ -56,10 +75,10 @@ class Paused(Recording):
 
 async def test_a_pause_is_no_timeout() -> None:
     """Tests of a container that was frozen past their limit, as for a snapshot of the host, were `timeout`, 0.0."""
-    command = a_grading(_Stream(b""), Paused([], []))
+    process = a_grading(_Stream(b""), Paused([], []))
     async with asyncio.timeout(20):
         with pytest.raises(SandboxPaused) as raised:
-            await command.wait()
+            await process.wait()
 
     async def see(container_id: str) -> Seen:
         return Seen("sha256:1", "2026-01-01T00:00:00Z", running=True, oom_killed=False, exit_code=0)
