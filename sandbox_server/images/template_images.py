@@ -8,7 +8,6 @@ the same inputs share it and no owner gets another one's.
 import asyncio
 import hashlib
 import json
-import posixpath
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -19,7 +18,6 @@ from functools import partial
 from sandbox_server import clock, telemetry
 from sandbox_server.catalogue.templates import Recipe, Result, Step, Templates
 from sandbox_server.errors import (
-    MalformedRequest,
     RequestError,
     SandboxDiskFull,
     SandboxLost,
@@ -28,6 +26,7 @@ from sandbox_server.errors import (
 )
 from sandbox_server.images.preparing import REPOSITORY
 from sandbox_server.images.template_files import Copy, rewritten
+from sandbox_server.images.template_state import StepState
 from sandbox_server.sandbox.base import ContainerSpec, ImageInfo, Limits, Role, Runtime, Sandbox
 
 log = telemetry.logger(__name__)
@@ -42,7 +41,6 @@ _READY_ONCE_S = 10.0
 _CHUNK = 16 << 20
 _TOLD_LINES, _TOLD_CHARACTERS = 200, 1000
 _UPLOADED = "/var/lib/sandbox-copy.tar"
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _MAKE_USER = r"""
 id -u user >/dev/null 2>&1 || useradd -m -s /bin/bash user 2>/dev/null || {
   id=1000; while grep -q "^[^:]*:[^:]*:$id:" /etc/passwd; do id=$((id + 1)); done
@@ -53,10 +51,7 @@ mkdir -p /home/user && chown "$(id -u user):$(id -g user)" /home/user
 _WHOSE = 'id -u "$U"; if [ -n "$G" ]; then getent group "$G" | cut -d: -f3; else id -g "$U"; fi; [ -d "$T" ]; echo $?'
 _AS_USER = 'unset HOME; export HOME=~ USER="$(id -un)"; exec bash -c "$0"'
 _START = "exec >>/tmp/start-command.log 2>&1; " + _AS_USER
-_MOST_ENV = 1 << 20  # characters; Linux passes 2 MB to a program, arguments included
-_LONGEST_WORD = (128 << 10) - 1  # of a program's argument or environment variable, as Linux has it
 _TOLD = re.compile(r"[0-9]{1,10}\s+[0-9]{1,10}\s+[01]")
-_VARIABLE = re.compile(r"\\(.)|\$(?:(\w+)|\{(\w+)\})", re.DOTALL)
 Tell = Callable[[str], Awaitable[None]]
 """Adds lines to the build's log."""
 
@@ -94,55 +89,7 @@ class BuildLimits:
 
 
 @dataclass(slots=True)
-class _State:
-    """Environment, user and working folder after some steps."""
-
-    inherited: Mapping[str, str]
-    """Environment of the base image."""
-    env: dict[str, str]
-    user: str
-    workdir: str
-
-    def expanded(self, text: str) -> str:
-        """`text` with its variables replaced; unknown ones are empty. Raises MalformedRequest: that is too long."""
-        parts, end, size = list[str](), 0, 0
-        for found in _VARIABLE.finditer(text):
-            parts += text[end : found.start()], found[1] or self._value(found[2] or found[3])
-            end = found.end()
-            size += len(parts[-2]) + len(parts[-1])
-            if size > _LONGEST_WORD:
-                break
-        if size + len(text) - end > _LONGEST_WORD:
-            raise MalformedRequest(f"{text[:100]!r} with its variables is longer than a program's argument can be")
-        return "".join(parts) + text[end:]
-
-    def _value(self, name: str) -> str:
-        default = _PATH if name == "PATH" else ""
-        return self.env.get(name, self.inherited.get(name, default))
-
-    def at(self, path: str) -> str:
-        """`path` as an absolute one."""
-        return posixpath.normpath(posixpath.join(self.workdir, path))
-
-    def apply(self, step: Step) -> None:
-        """Apply ENV, USER or WORKDIR. Raises MalformedRequest."""
-        if step.kind == "ENV":
-            size = sum(len(name) + len(value) for name, value in self.env.items())
-            for name, value in zip(step.args[::2], step.args[1::2], strict=False):
-                if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or "\0" in value:
-                    raise MalformedRequest(f"{name[:100]!r} cannot be an environment variable")
-                self.env[name] = value = self.expanded(value)
-                size += len(name) + len(value)
-                if size > _MOST_ENV:
-                    raise MalformedRequest(f"the environment of a template has at most {_MOST_ENV >> 20} MB")
-        elif step.kind == "USER":
-            self.user = self.expanded(step.args[0])
-        elif step.kind == "WORKDIR":
-            self.workdir = self.at(self.expanded(step.args[0]))
-
-
-@dataclass(slots=True)
-class _Scene(_State):
+class _Scene(StepState):
     """The container of the steps, with their time limit and the uploaded archives."""
 
     sandbox: Sandbox
@@ -213,7 +160,7 @@ class TemplateImages:
             await self._make(name, recipe, base, inherited, archive, owner, bounds, tell)
         else:
             await tell("The image exists: its steps are not run again.")
-        left = _State(base.env, dict(inherited.env), inherited.user or USER, inherited.workdir or HOME)
+        left = StepState(base.env, dict(inherited.env), inherited.user or USER, inherited.workdir or HOME)
         for step in recipe.steps:
             left.apply(step)
         result = Result(

@@ -6,11 +6,11 @@ import pytest
 
 from sandbox_server.catalogue.templates import Step
 from sandbox_server.errors import MalformedRequest
-from sandbox_server.images.template_images import _State
+from sandbox_server.images.template_state import StepState
 
 
-def state(**env: str) -> _State:
-    return _State({"HOME": "/root"}, env, "root", "/")
+def state(**env: str) -> StepState:
+    return StepState({"HOME": "/root"}, env, "root", "/")
 
 
 @pytest.mark.parametrize(
