@@ -7,7 +7,7 @@ from dataclasses import asdict, fields
 from functools import cached_property
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Executable, Row, or_, select
+from sqlalchemy import ColumnElement, Connection, Executable, Row, delete, or_, select
 
 from sandbox_server.catalogue import action_words
 from sandbox_server.catalogue.database import Database
@@ -141,6 +141,15 @@ class History:
             return PatchRecord(*connection.execute(select(*_PATCH).where(PatchRow.sid == record.sid)).one())
 
         return await self._database.write(saved)
+
+    async def remove_patch(self, record: PatchRecord) -> None:
+        """Remove this patch, unless another one is stored for its session."""
+        ours = (PatchRow.sid == record.sid, PatchRow.captured_at == record.captured_at)
+
+        def removed(connection: Connection) -> None:
+            connection.execute(delete(PatchRow).where(*ours, PatchRow.sha256 == record.sha256))
+
+        await self._database.write(removed)
 
     async def patch(self, sid: str) -> PatchRecord | None:
         """The session's patch, or None if it has not been captured."""

@@ -132,7 +132,7 @@ class Ending:
                 return record
             reason = record.end_reason or reason
             sources = frozenset(sources_of(SessionState.ENDING))
-            await self._data.store.move(box.sid, SessionState.ENDING, sources, end_reason=reason)
+            await self._data.store.move(record, SessionState.ENDING, sources, end_reason=reason)
             return await self._finish(record, SessionState.ENDED, reason, "")
 
     async def _take_over(self, record: SessionRecord, wait_s: float) -> None:
@@ -178,11 +178,13 @@ class Ending:
         """End a session of this node; the caller holds its lock. `died`: why nothing can run in it any more, or ""."""
         sources = frozenset(sources_of(SessionState.ENDING))
         began = clock.now()
-        await self._data.store.move(record.sid, SessionState.ENDING, sources, end_reason=reason)
+        if not await self._data.store.move(record, SessionState.ENDING, sources, end_reason=reason):
+            await self._patches.check_still_its(record)
         try:
             record, patch = await self._patches.take(record)
         except SandboxLost as e:
-            return await self._lose(record, died or e.detail)
+            # read again: a session that slept has got a container meanwhile
+            return await self._lose(await self._data.store.session(record.sid) or record, died or e.detail)
         except BaseException:
             self._patches.forget(record.sid)
             raise
@@ -203,7 +205,7 @@ class Ending:
         # SQL first: nothing looks again at a session that Redis says has ended
         await self._data.history.save_session(ended)
         await self._data.store.move(
-            record.sid,
+            record,
             state,
             frozenset(sources_of(state)),
             end_reason=reason,

@@ -85,6 +85,18 @@ class FinalPatches:
         """No patch was taken: nothing will be graded, for now."""
         self._rewards.forget(sid)
 
+    async def check_still_its(self, record: SessionRecord) -> None:
+        """Check that the session still has this node and container.
+
+        If this node was declared dead, the session has continued elsewhere, and its patch there must not be preempted.
+
+        Raises:
+            OwnedElsewhere. StateUnavailable.
+        """
+        now = await self._data.store.session(record.sid)
+        if now is not None and (now.node, now.container_id) != (record.node, record.container_id):
+            raise OwnedElsewhere(now.node)
+
     def ended(self, sid: str) -> None:
         """The session is over: its end needs no more time."""
         self._began.pop(sid, None)
@@ -101,11 +113,13 @@ class FinalPatches:
         began = time.monotonic()
         record = await self._woken(record)
         captured = await self._captured(record)
-        # if this node was declared dead, the session continued elsewhere: its patch there must not be preempted
-        now = await self._data.store.session(record.sid)
-        if now is not None and now.container_id != record.container_id:
-            raise OwnedElsewhere(now.node)
+        await self.check_still_its(record)
         patch = await self._data.history.save_patch(captured)
+        try:
+            await self.check_still_its(record)  # this server may have stood still since the check before
+        except OwnedElsewhere:
+            await self._data.history.remove_patch(captured)
+            raise
         record = replace(record, timings_s={**record.timings_s, "end_patch": time.monotonic() - began})
         self._rewards.begin(record, patch)
         return record, patch

@@ -179,8 +179,10 @@ class Restoring:
                 notice=_notice(filled),
                 differences=filled.untold,
             )
-            if not await self._data.store.adopt(taken, record.node):
-                raise StateUnavailable(f"another node took session {record.sid} over meanwhile; send the request again")
+            if not await self._data.store.adopt(taken, record):
+                raise StateUnavailable(
+                    f"session {record.sid} went on meanwhile, on its own node or another one; send the request again"
+                )
         except BaseException:
             await asyncio.shield(self._give_up(sandbox))
             raise

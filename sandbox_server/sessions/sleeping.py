@@ -120,7 +120,7 @@ class Sleeping:
             return False
         # SQL first: if Redis forgets the session, SQL must know that it has no container
         await self._data.history.save_session(replace(record, container_id=""))
-        return await self._data.store.move(record.sid, record.state, frozenset({record.state}), container_id="")
+        return await self._data.store.move(record, record.state, frozenset({record.state}), container_id="")
 
     async def wake(self, record: SessionRecord, instance: TaskInstance) -> SessionRecord:
         """Restore a sleeping session in a container of this node; return its record. The caller holds the session's
@@ -158,7 +158,7 @@ class Sleeping:
         )
         changes = {name: getattr(awake, name) for name in _CHANGED}
         try:
-            if not await self._data.store.move(record.sid, record.state, frozenset({record.state}), **changes):
+            if not await self._data.store.move(record, record.state, frozenset({record.state}), **changes):
                 raise StateUnavailable(f"session {record.sid} ended or moved meanwhile; look at it")
         except BaseException:
             await asyncio.shield(self._remove(sandbox.container_id))

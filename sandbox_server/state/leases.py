@@ -40,6 +40,15 @@ local function take(lock, boots, token, lease_ms)
 end
 """
 _LOCK = Script(TAKE + "return take(KEYS[1], KEYS[2], ARGV[1], ARGV[2]) and 1 or 0")
+# KEYS: lock, boots, session. ARGV: token, lease, this node
+_LOCK_AGAIN = Script(
+    TAKE
+    + """
+local node = redis.call('HGET', KEYS[3], 'node')
+if node and node ~= ARGV[3] then return 0 end
+return take(KEYS[1], KEYS[2], ARGV[1], ARGV[2]) and 1 or 0
+"""
+)
 _RELEASE = Script("if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0")
 # -> {leases that another holds, leases that nobody holds}. It never takes a lease: it may arrive after the lease was
 # given up, and would then take one that has no holder.
@@ -207,9 +216,18 @@ class Leases:
             log.error("lease lost to another server", key=key.decode())
 
     async def _take_again(self, expired: list[Lease]) -> None:
-        """Take leases again that expired while this process or Redis was stopped, if nobody has taken them."""
+        """Take leases again that expired while this process or Redis was stopped, if nobody has taken them.
+
+        Not those of sessions that are another node's: what this process still does in them must not keep their own
+        node's requests waiting.
+        """
         for lease in expired:
             if lease.token in self._held:  # otherwise it was given up meanwhile
-                await self._connection.script(_LOCK, [lease.key, self._keys.boots], [lease.token, self.lease_ms])
+                session = self._keys.session(lease.key.removeprefix(self._keys.lock("")))
+                await self._connection.script(
+                    _LOCK_AGAIN,
+                    [lease.key, self._keys.boots, session],
+                    [lease.token, self.lease_ms, self._node],
+                )
                 if lease.token not in self._held:
                     await self._release(lease)

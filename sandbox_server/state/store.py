@@ -48,11 +48,13 @@ redis.call('PEXPIRE', KEYS[2], ARGV[1])
 return 1
 """)
 # KEYS: session, inflight, undo, undotext, journal, replies
-# ARGV: sid, prefix of the live sets, "1" for a final state, its TTL, the journal's TTL, sources "|a|b|", fields...
+# ARGV: sid, prefix of the live sets, "1" for a final state, its TTL, the journal's TTL, sources "|a|b|", its node and
+# container as the caller knows them, fields...
 _MOVE = Script("""
-local old = redis.call('HMGET', KEYS[1], 'state', 'node')
+local old = redis.call('HMGET', KEYS[1], 'state', 'node', 'container_id')
 if not old[1] or not string.find(ARGV[6], '|' .. old[1] .. '|', 1, true) then return 0 end
-redis.call('HSET', KEYS[1], unpack(ARGV, 7))
+if old[2] ~= ARGV[7] or old[3] ~= ARGV[8] then return 0 end
+redis.call('HSET', KEYS[1], unpack(ARGV, 9))
 if ARGV[3] == '1' then
   redis.call('SREM', ARGV[2] .. old[2], ARGV[1])
   redis.call('DEL', KEYS[2], KEYS[3], KEYS[4])
@@ -62,16 +64,18 @@ if ARGV[3] == '1' then
 end
 return 1
 """)
-# KEYS: session, live of the former node, live of the new one, nodes, inflight. ARGV: sid, former node, new node,
-# fields... -> 0: it no longer belongs to the former node
+# KEYS: session, live of the former node, live of the new one, nodes, inflight. ARGV: sid, new node, new container,
+# former node, container, state and number of actions, fields... -> 0: it is not as it was
 _ADOPT = Script("""
-local now = redis.call('HGET', KEYS[1], 'node')
-if now == ARGV[3] then return 1 end
-if now ~= ARGV[2] then return 0 end
-redis.call('HSET', KEYS[1], unpack(ARGV, 4))
+local now = redis.call('HMGET', KEYS[1], 'node', 'container_id', 'state', 'actions')
+if now[1] == ARGV[2] and now[2] == ARGV[3] then return 1 end
+for i = 1, 4 do
+  if now[i] ~= ARGV[i + 3] then return 0 end
+end
+redis.call('HSET', KEYS[1], unpack(ARGV, 8))
 redis.call('SREM', KEYS[2], ARGV[1])
 redis.call('SADD', KEYS[3], ARGV[1])
-redis.call('SADD', KEYS[4], ARGV[3])
+redis.call('SADD', KEYS[4], ARGV[2])
 redis.call('DEL', KEYS[5])
 return 1
 """)
@@ -174,12 +178,15 @@ class Store:
         """Restart the session's idle time; False if the session is unknown."""
         return bool(await self._connection.script(_TOUCH, [self._keys.session(sid)], flat({"touched_at": clock.now()})))
 
-    async def move(self, sid: str, new_state: str, sources: frozenset[str], **fields: object) -> bool:
+    async def move(self, record: SessionRecord, new_state: str, sources: frozenset[str], **fields: object) -> bool:
         """Change the state to `new_state` if it is one of `sources`; False: it is not, and nothing was changed.
+
+        Nor is anything changed if the session has another node or container than `record`: a caller that stood still
+        may have lost the session's lease, and the session may have continued elsewhere.
 
         In an ended state the session leaves `live` and loses its editor history; the rest is kept for a while.
         """
-        keys = self._keys
+        keys, sid = self._keys, record.sid
         ttl_s = self._result_ttl_s
         moved = await self._connection.script(
             _MOVE,
@@ -191,21 +198,33 @@ class Store:
                 _ms(ttl_s),
                 _ms(min(ttl_s, JOURNAL_AFTER_END_S)),
                 "|" + "|".join(sorted(sources)) + "|",
+                record.node,
+                record.container_id,
                 *flat({**fields, "state": new_state}),
             ],
         )
         return bool(moved)
 
-    async def adopt(self, record: SessionRecord, former: str) -> bool:
-        """Move the session from the dead node `former` to `record.node`; False: another node has taken it.
+    async def adopt(self, record: SessionRecord, former: SessionRecord) -> bool:
+        """Move the session from a dead node to `record.node`; False: it is not as in `former` any more.
 
-        The action in flight is dropped: it died with the former node.
+        Another node has taken it, or its own is back and has acted or ended it meanwhile. The action in flight is
+        dropped: it died with the former node.
         """
         keys, sid = self._keys, record.sid
         taken = await self._connection.script(
             _ADOPT,
-            [keys.session(sid), keys.live(former), keys.live(record.node), keys.nodes, keys.in_flight(sid)],
-            [sid, former, record.node, *whole(record)],
+            [keys.session(sid), keys.live(former.node), keys.live(record.node), keys.nodes, keys.in_flight(sid)],
+            [
+                sid,
+                record.node,
+                record.container_id,
+                former.node,
+                former.container_id,
+                former.state,
+                former.actions,
+                *whole(record),
+            ],
         )
         return bool(taken)
 

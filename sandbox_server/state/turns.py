@@ -37,8 +37,9 @@ return {1, session, false, former}
 """
 )
 # KEYS: lock, session, inflight, journal, replies, pending. ARGV: token, seq, action, idempotency key, node, fields...
-# -> 1: acknowledged; 0: another action has this seq, or the session belongs to another node. If Redis has lost the
-# session meanwhile, the action still reaches SQL.
+# -> 1: acknowledged; 0: another action has this seq, or the session belongs to another node, or another server has the
+# lease: it may be about to take the session over, without this action. If Redis has lost the session meanwhile, the
+# action still reaches SQL.
 _ACKNOWLEDGE = Script("""
 local at = redis.call('HMGET', KEYS[2], 'actions', 'node')
 local seq, count = tonumber(ARGV[2]), tonumber(at[1])
@@ -46,6 +47,8 @@ if at[2] and at[2] ~= ARGV[5] then return 0 end
 local repeated = count == seq and redis.call('LINDEX', KEYS[4], -1) == ARGV[3]
 if count and count ~= seq - 1 and not repeated then return 0 end
 if not repeated then
+  local holder = redis.call('GET', KEYS[1])
+  if holder and holder ~= ARGV[1] then return 0 end
   redis.call('XADD', KEYS[6], '*', 'a', ARGV[3])
   if count then
     local ttl = redis.call('PTTL', KEYS[2])

@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from sandbox_server.app.build import Server, open_server
 from sandbox_server.catalogue.insight.records import SessionFilter
-from sandbox_server.errors import CatalogueUnavailable, EngineUnavailable
+from sandbox_server.errors import CatalogueUnavailable, EngineUnavailable, OwnedElsewhere
 from sandbox_server.records import SessionRecord, VerdictName
 from sandbox_server.sandbox.base import Role
 from sandbox_server.settings import Settings
@@ -71,6 +72,31 @@ async def test_a_server_that_died_during_an_end(settings: Settings, step: str) -
             await grading
         assert await second.foundation.data.history.graded(sid) is not None
         assert (await second.sandboxes.sessions.reward(sid)).verdict.name is VerdictName.UNRESOLVED
+
+
+@pytest.mark.parametrize("owner, name", [("store", "move"), ("history", "save_patch")])
+async def test_a_server_that_stood_still_during_an_end(settings: Settings, owner: str, name: str) -> None:
+    """Its session went on elsewhere, and is ended there, or gets the patch and the verdict of what it was before."""
+    async with open_server(settings) as server:
+        sid = await server.sandboxes.sessions.start(LEDGER)
+        await server.sandboxes.sessions.act(sid, ACTION)
+        data = server.foundation.data
+        method = getattr(getattr(data, owner), name)
+
+        async def late(*arguments: Any, **options: Any) -> Any:
+            lost = await data.store.session(sid)
+            assert lost is not None
+            await data.store.adopt(replace(lost, node="elsewhere", container_id="c0ffee"), lost)
+            return await method(*arguments, **options)
+
+        setattr(getattr(data, owner), name, late)
+        with pytest.raises(OwnedElsewhere):
+            await server.sandboxes.ends.end(sid, "idle")
+        now = await data.store.session(sid)
+        assert now is not None and (now.node, now.state) == ("elsewhere", "live" if name == "move" else "ending")
+        assert await data.history.patch(sid) is None and not server.gradings.rewards.known(sid)
+        in_sql = await data.history.session(sid)
+        assert in_sql is None or in_sql.state == "live"
 
 
 @pytest.mark.parametrize("moment", ["containers listed", "sessions listed"])

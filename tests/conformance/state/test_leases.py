@@ -11,7 +11,7 @@ from sandbox_server.state.keys import Keys
 from sandbox_server.state.store import Store
 from tests.waiting import eventually
 
-from .rollout import Open
+from .rollout import Open, session
 
 
 async def test_waiters_of_one_process_are_served_in_order(store: Store) -> None:
@@ -88,6 +88,20 @@ async def test_a_held_lease_that_ran_out_is_taken_again(open_store: Open, connec
         with pytest.raises(SessionBusy):
             async with two.lock("7", 0.1):
                 raise AssertionError
+
+
+async def test_the_lease_of_another_nodes_session_is_not_taken_again(
+    open_store: Open, connection: Connection, keys: Keys
+) -> None:
+    """A node that was taken for dead would keep its former session from its new node until an action of old ends."""
+    one, two = await open_store("n1", lease_s=0.3), await open_store("n2", lease_s=0.3)
+    await one.put_session(session())
+    async with one.lock("7", 5):
+        await one.adopt(session(node="n2", container_id="beef"), await one.session("7"))
+        await connection.run(connection.redis.delete(keys.lock("7")))
+        await asyncio.sleep(0.5)
+        async with two.lock("7", 5):
+            pass
 
 
 async def test_a_dead_servers_lease_ends(open_store: Open) -> None:

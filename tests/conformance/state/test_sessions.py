@@ -28,14 +28,14 @@ async def test_a_session_comes_back_as_it_was(store: Store) -> None:
 async def test_a_move_changes_only_known_fields_of_known_sessions(store: Store) -> None:
     """A misspelt field, or a record brought to life by a change, would go unnoticed."""
     live = frozenset({"live"})
-    assert not await store.move("7", "live", live, cwd="/x") and not await store.touch("7")
+    assert not await store.move(session(), "live", live, cwd="/x") and not await store.touch("7")
     assert await store.session("7") is None
     await store.put_session(session())
-    assert await store.move("7", "live", live, cwd="/x")
+    assert await store.move(session(), "live", live, cwd="/x")
     assert (await store.session("7")).cwd == "/x"
     for wrong in ({"cwdd": "/x"}, {"actions": "3"}):
         with pytest.raises(TypeError):
-            await store.move("7", "live", live, **wrong)
+            await store.move(session(), "live", live, **wrong)
 
 
 async def test_touch_moves_idle_time(store: Store) -> None:
@@ -48,21 +48,52 @@ async def test_touch_moves_idle_time(store: Store) -> None:
 async def test_of_many_moves_at_once_one_wins(store: Store) -> None:
     """Two enders of one session would both capture its patch and remove its container."""
     await store.put_session(session())
-    won = await asyncio.gather(*(store.move("7", "ending", frozenset({"live"}), end_reason=f"r{i}") for i in range(20)))
+    live = frozenset({"live"})
+    won = await asyncio.gather(*(store.move(session(), "ending", live, end_reason=f"r{i}") for i in range(20)))
     assert sum(won) == 1
     record = await store.session("7")
     assert record.state == "ending" and record.end_reason == f"r{won.index(True)}"
 
 
+async def test_a_session_that_went_on_elsewhere_is_not_moved(store: Store) -> None:
+    """A node that stood still, and was taken for dead meanwhile, would end what goes on elsewhere."""
+    before, live = session(), frozenset({"live"})
+    await store.put_session(before)
+    taken = dataclasses.replace(before, node="n2", container_id="beef")
+    assert await store.adopt(taken, before)
+    for stale in (before, dataclasses.replace(taken, node="n1"), dataclasses.replace(taken, container_id="c0ffee")):
+        assert not await store.move(stale, "ending", live, end_reason="idle")
+    assert await store.session("7") == taken
+    assert await store.move(taken, "ending", live)
+
+
+@pytest.mark.parametrize("change", ["actions", "state", "container_id"])
+async def test_a_session_that_went_on_is_not_adopted(store: Store, change: str) -> None:
+    """A node that was taken for dead is back: what it has acknowledged meanwhile would be lost."""
+    before = session()
+    await store.put_session(before)
+    if change == "actions":
+        await do(store, 1)
+    else:
+        assert await store.move(
+            before, "ending" if change == "state" else "live", frozenset({"live"}), container_id="x"
+        )
+    now = await store.session("7")
+    taken = dataclasses.replace(before, node="n2", container_id="beef")
+    assert not await store.adopt(taken, before)
+    assert await store.session("7") == now
+    assert await store.adopt(taken, now) and await store.adopt(taken, now), "sent again, as its connection broke"
+
+
 async def test_moves_follow_the_lifecycle(store: Store) -> None:
     """An ended session that comes back to life has no container."""
     await store.put_session(session())
-    assert not await store.move("7", SessionState.ENDED, sources_of(SessionState.ENDED))
-    assert await store.move("7", SessionState.ENDING, sources_of(SessionState.ENDING))
-    assert await store.move("7", SessionState.ENDING, sources_of(SessionState.ENDING))
-    assert await store.move("7", SessionState.ENDED, sources_of(SessionState.ENDED), ended_at=3.0)
-    assert not await store.move("7", SessionState.LOST, sources_of(SessionState.LOST))
-    assert not await store.move("404", SessionState.LOST, sources_of(SessionState.LOST))
+    assert not await store.move(session(), SessionState.ENDED, sources_of(SessionState.ENDED))
+    assert await store.move(session(), SessionState.ENDING, sources_of(SessionState.ENDING))
+    assert await store.move(session(), SessionState.ENDING, sources_of(SessionState.ENDING))
+    assert await store.move(session(), SessionState.ENDED, sources_of(SessionState.ENDED), ended_at=3.0)
+    assert not await store.move(session(), SessionState.LOST, sources_of(SessionState.LOST))
+    assert not await store.move(session("404"), SessionState.LOST, sources_of(SessionState.LOST))
 
 
 async def test_live_lists_a_nodes_unended_sessions(store: Store) -> None:
@@ -71,11 +102,11 @@ async def test_live_lists_a_nodes_unended_sessions(store: Store) -> None:
     await store.put_session(session("2"))
     await store.put_session(session("3", node="n2"))
     await store.put_session(session("4", state="ended"))
-    await store.move("2", "ending", frozenset({"live"}))
+    await store.move(session("2"), "ending", frozenset({"live"}))
     assert [r.sid for r in await store.live("n1")] == ["1", "2"]
     assert [r.sid for r in await store.live()] == ["1", "2", "3"]
     assert await store.live("elsewhere") == []
-    await store.move("2", "lost", frozenset({"ending"}))
+    await store.move(session("2"), "lost", frozenset({"ending"}))
     assert [r.sid for r in await store.live("n1")] == ["1"]
 
 
@@ -88,7 +119,7 @@ async def test_an_ended_session_is_kept_for_its_ttl_and_its_undo_goes(
     await store.history("7").push("/a", "text")
     live_ttl = await connection.run(connection.redis.pttl(keys.session("7")))
     assert 3600_000 < live_ttl <= 4200_000 + 1000  # this process's clock may follow that of another test's Redis
-    await store.move("7", "ended", frozenset({"live"}))
+    await store.move(session(), "ended", frozenset({"live"}))
     assert 590_000 < await connection.run(connection.redis.pttl(keys.session("7"))) <= 600_000
     assert 590_000 < await connection.run(connection.redis.pttl(keys.journal("7"))) <= 600_000
     assert await store.history("7").pop("/a") is None

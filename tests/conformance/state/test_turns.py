@@ -7,6 +7,7 @@ import pytest
 
 from sandbox_server.errors import StateUnavailable
 from sandbox_server.state.connection import Connection
+from sandbox_server.state.keys import Keys
 from sandbox_server.state.store import Store
 
 from .rollout import Open, action, do, in_flight, left_in_flight, session
@@ -45,7 +46,7 @@ async def test_a_known_key_gives_the_stored_action(store: Store) -> None:
     await do(store, 2, key="k2")
     async with store.turn("7", in_flight(), idempotency_key="k1", wait_s=5) as turn:
         assert not turn.may_run and turn.stored == action(1, idempotency_key="k1")
-    await store.move("7", "ended", frozenset({"live"}))
+    await store.move(session(), "ended", frozenset({"live"}))
     async with store.turn("7", in_flight(), idempotency_key="k2", wait_s=5) as turn:
         assert turn.stored.seq == 2
 
@@ -103,6 +104,18 @@ async def test_two_owners_cannot_acknowledge_one_number(open_store: Open) -> Non
         with pytest.raises(StateUnavailable):
             await late.acknowledge(action(observation="late"), cwd="/", talk_turns=0, timings_s={})
     assert [a.observation for a in await present.actions("7")] == ["observation 1"]
+
+
+async def test_nothing_is_acknowledged_beside_a_restore(open_store: Open, connection: Connection, keys: Keys) -> None:
+    """A node that stood still is back while another one restores its session without the action: it would be lost."""
+    former, other = await open_store("n1"), await open_store("n2")
+    await former.put_session(session())
+    async with former.turn("7", in_flight("late"), wait_s=5) as late:
+        await connection.send("DEL", keys.lock("7"))  # as an expiry
+        async with other.lock("7", 5):
+            with pytest.raises(StateUnavailable):
+                await late.acknowledge(action(), cwd="/", talk_turns=0, timings_s={})
+    assert await other.actions("7") == [] and (await other.session("7")).actions == 0
 
 
 async def test_an_action_costs_two_round_trips(store: Store, url: str, connection: Connection) -> None:
@@ -168,7 +181,7 @@ async def test_a_session_that_is_ending_does_not_keep_an_action_waiting(store: S
     """A patch takes up to two minutes, and the policy's last words would wait for it to hear that it is over."""
     await store.put_session(session())
     async with store.lock("7", 5):
-        await store.move("7", "ending", frozenset({"live"}))
+        await store.move(session(), "ending", frozenset({"live"}))
         began = time.monotonic()
         async with store.turn("7", in_flight(), wait_s=30) as turn:
             assert turn.record.state == "ending" and not turn.may_run
