@@ -32,25 +32,26 @@ async def started(request: Request, instance: int | str) -> str | None:
         await asyncio.wait({starting, left}, return_when=asyncio.FIRST_COMPLETED)
         if left.done():
             starting.cancel()  # in the queue it would delay the starts of clients that are still connected
-            spawn(request, _give_back(sessions, starting))
+            spawn(request, _give_back(sessions, starting, idempotency_key(request)))
             return None
         return starting.result()
     except asyncio.CancelledError:
-        spawn(request, _give_back(sessions, starting))
+        spawn(request, _give_back(sessions, starting, idempotency_key(request)))
         raise
     finally:
         left.cancel()
 
 
-async def _give_back(sessions: Sessions, starting: asyncio.Task[str]) -> None:
-    """End a session whose client disconnected before it got the sid."""
+async def _give_back(sessions: Sessions, starting: asyncio.Task[str], key: str) -> None:
+    """End a session whose client disconnected before it got the sid, unless a repeated request has got it."""
     await asyncio.wait({starting})
     if starting.cancelled():
         log.info("the client disconnected during its start; the start was cancelled")
         return
     try:
         sid = starting.result()
-        log.info("the client disconnected during its start; the session was closed", sid=sid)
-        await sessions.close(sid)
+        closed = await sessions.give_back(sid, idempotency_key=key)
+        what = "closed" if closed else "given to a repeated request"
+        log.info(f"the client disconnected during its start; the session was {what}", sid=sid)
     except ServiceError as error:  # there is no session, or the reaper will end it when idle
         log.info("a start failed after its client had disconnected", code=error.code, error=error.detail)

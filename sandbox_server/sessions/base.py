@@ -68,6 +68,16 @@ class Sessions(Protocol):
         """
         ...
 
+    async def give_back(self, sid: str, *, idempotency_key: str = "") -> bool:
+        """Close a session whose client has gone before it was told the sid; the arguments of its start.
+
+        False: it stays, for a repeated request has been answered with it.
+
+        Raises:
+            InfrastructureError: it may be live; it ends when idle.
+        """
+        ...
+
     async def start_group(
         self, instance: int | str, n: int, *, run: str = "", owner: str = ""
     ) -> tuple[list[str], list[ServiceError]]:

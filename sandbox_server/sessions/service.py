@@ -70,6 +70,10 @@ class SessionService:
         """See `sessions.base.Sessions.start`."""
         return await self._starts.start(instance, run=run, owner=owner, idempotency_key=idempotency_key)
 
+    async def give_back(self, sid: str, *, idempotency_key: str = "") -> bool:
+        """See `sessions.base.Sessions.give_back`."""
+        return await self._starts.give_back(sid, idempotency_key=idempotency_key)
+
     async def start_group(
         self, instance: int | str, n: int, *, run: str = "", owner: str = ""
     ) -> "tuple[list[str], list[ServiceError]]":

@@ -57,7 +57,7 @@ class TaskStarts:
         if not idempotency_key:
             await self._placement.settle(task)
             return await self._start(task, run, owner)
-        name = "\0".join((*([owner] if owner else []), run, task.instance_id, idempotency_key))
+        name = _name(owner, run, task.instance_id, idempotency_key)
         known = await self._run_state.started(name)
         if known is not None:
             if (record := await self._data.store.session(known)) and record.state == SessionState.LIVE:
@@ -65,6 +65,15 @@ class TaskStarts:
             await self._run_state.forget(name, known)
         await self._placement.settle(task)
         return await self._answered(name, await self._start(task, run, owner))
+
+    async def give_back(self, sid: str, *, idempotency_key: str = "") -> bool:
+        """See `sessions.base.Sessions.give_back`."""
+        if idempotency_key and (record := await self._data.store.session(sid)):
+            name = _name(record.owner, record.run, record.instance_id, idempotency_key)
+            if not await self._run_state.give_back(name, sid):
+                return False
+        await self._ends.close(sid)
+        return True
 
     async def _answered(self, start: str, sid: str) -> str:
         """The sid to return for a start with an idempotency key. If another attempt was faster, ends `sid`."""
@@ -120,3 +129,8 @@ class TaskStarts:
         log.info("started", sid=record.sid, instance_id=record.instance_id, run=run)
         self._rewards.prepare(task)
         return record.sid
+
+
+def _name(owner: str, run: str, instance_id: str, idempotency_key: str) -> str:
+    """Name of the start that repeated requests share."""
+    return "\0".join((*([owner] if owner else []), run, instance_id, idempotency_key))

@@ -34,7 +34,7 @@
 | runowner:<run>       | string | name of the API key that owns the run     | 30 days after it was claimed           |
 | runleases            | hash   | run -> end of its lease, as JSON          | a field 2 days after that              |
 | start:<digest>       | string | sid that a start with this idempotency    | 15 minutes                             |
-|                      |        | key returned                              |                                        |
+|                      |        | key returned; "+" before it: repeatedly   |                                        |
 | ends:<node>          | list   | sids of its sessions to be ended          | once it takes them, else 10 minutes    |
 | boxcmd:<sid>:<id>    | string | set once the command was started          | when the box's time is over            |
 | meter:<name>         | string | last reading of a container's or a        | two windows of the quotas after the    |

@@ -18,16 +18,38 @@ _ASKED_S = 600.0
 """Requests to a node expire if it does not take them."""
 _AT_A_TIME = 1000
 
-# KEYS: the start. ARGV: sid, its TTL in ms -> the sid that the start is answered with
+_TAKEN = "+"
+"""Before the sid once another request than the one that started the session was answered with it."""
+# KEYS: the start. ARGV: _TAKEN -> the sid that the start was answered with, marked as taken
+_KNOWN = Script("""
+local known = redis.call('GET', KEYS[1])
+if not known then return false end
+if string.sub(known, 1, 1) == ARGV[1] then return string.sub(known, 2) end
+redis.call('SET', KEYS[1], ARGV[1] .. known, 'KEEPTTL')
+return known
+""")
+# KEYS: the start. ARGV: sid, its TTL in ms, _TAKEN -> the sid that the start is answered with
 _CLAIM = Script("""
 local known = redis.call('GET', KEYS[1])
-if known then return known end
-redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-return ARGV[1]
+if not known then
+  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+  return ARGV[1]
+end
+if string.sub(known, 1, 1) == ARGV[3] then return string.sub(known, 2) end
+if known ~= ARGV[1] then redis.call('SET', KEYS[1], ARGV[3] .. known, 'KEEPTTL') end
+return known
 """)
-# KEYS: the start. ARGV: sid
+# KEYS: the start. ARGV: sid, _TAKEN
 _FORGET = Script("""
-if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
+local known = redis.call('GET', KEYS[1])
+if known == ARGV[1] or known == ARGV[2] .. ARGV[1] then redis.call('DEL', KEYS[1]) end
+return 1
+""")
+# KEYS: the start. ARGV: sid, _TAKEN -> 0: taken
+_GIVE_BACK = Script("""
+local known = redis.call('GET', KEYS[1])
+if known == ARGV[2] .. ARGV[1] then return 0 end
+if known == ARGV[1] then redis.call('DEL', KEYS[1]) end
 return 1
 """)
 
@@ -87,19 +109,24 @@ class RunState:
 
     async def started(self, start: str) -> str | None:
         """The sid with which this start was answered recently, or None."""
-        sid = await self._connection.send("GET", self._keys.start(_digest(start)))
+        sid = await self._connection.script(_KNOWN, [self._keys.start(_digest(start))], [_TAKEN])
         return None if sid is None else str(sid.decode())
 
     async def answer(self, start: str, sid: str) -> str:
         """The sid to answer the start with: `sid`, or that of a concurrent request that was first."""
         claimed = await self._connection.script(
-            _CLAIM, [self._keys.start(_digest(start))], [sid, round(1000 * _START_S)]
+            _CLAIM, [self._keys.start(_digest(start))], [sid, round(1000 * _START_S), _TAKEN]
         )
         return str(claimed.decode())
 
     async def forget(self, start: str, sid: str) -> None:
         """The session of this start is over; the start may create another one."""
-        await self._connection.script(_FORGET, [self._keys.start(_digest(start))], [sid])
+        await self._connection.script(_FORGET, [self._keys.start(_digest(start))], [sid, _TAKEN])
+
+    async def give_back(self, start: str, sid: str) -> bool:
+        """Forget the start, whose client has gone; False: another request has been answered with `sid` meanwhile."""
+        given = await self._connection.script(_GIVE_BACK, [self._keys.start(_digest(start))], [sid, _TAKEN])
+        return bool(given)
 
     # ---- sessions of other nodes
 

@@ -130,6 +130,10 @@ class MemorySessions:
         )
         return sid
 
+    async def give_back(self, sid: str, *, idempotency_key: str = "") -> bool:
+        await self.close(sid)
+        return True
+
     async def start_group(
         self, instance: int | str, n: int, *, run: str = "", owner: str = ""
     ) -> tuple[list[str], list[ServiceError]]:

@@ -78,6 +78,19 @@ async def test_a_start_has_one_answer(state: RunState) -> None:
     assert await state.answer("k", "9") == "9"
 
 
+async def test_a_start_that_was_given_twice_is_not_given_back(state: RunState) -> None:
+    """A client hangs up and asks again at once: it gets a session that is being closed for the first request."""
+    assert await state.answer("k", "1") == await state.answer("k", "1") == "1", "sent again, as its connection broke"
+    assert await state.give_back("k", "1") and await state.give_back("k", "1")
+    assert await state.started("k") is None, "the next request would get a session that is being closed"
+    for again in (state.started("taken"), state.answer("taken", "2")):
+        await state.answer("taken", "1")
+        assert await again == "1"
+        assert not await state.give_back("taken", "1") and await state.started("taken") == "1"
+        await state.forget("taken", "1")
+    assert await state.give_back("taken", "1")
+
+
 async def test_word_for_another_node(state: RunState, connection: Connection, keys: Keys) -> None:
     """The sessions of a run on other nodes would live on."""
     await RunState(connection, keys, node="n2").ask_to_end("n1", ["1", "2"])
