@@ -108,11 +108,23 @@ class Database:
     async def write(self, work: Callable[[Connection], T]) -> T:
         """What `work` returns, in a transaction: as in `writing`, with one turn of a thread for all of it.
 
-        Once SQLite has begun it, a cancelled caller does not stop it.
+        Once SQLite has begun it, a cancelled caller does not stop it, and the next writer of this process waits for its
+        end: in a thread of its own it would wait too, and readers need the threads.
         """
         if self._sqlite:
-            async with self._writer:
-                return await self._on_thread(self._write_now, work)
+            await self._writer.acquire()
+            try:
+                begun = self._threads.submit(self._write_now, work)
+            except BaseException:
+                self._writer.release()
+                raise
+            writing = asyncio.wrap_future(begun)
+            writing.add_done_callback(lambda _: self._writer.release())
+            try:
+                return await asyncio.shield(writing)
+            except asyncio.CancelledError:
+                begun.cancel()  # if no thread has taken it
+                raise
         async with self.writing() as connection:
             return await connection.run_sync(work)
 

@@ -240,6 +240,30 @@ async def test_a_cancelled_caller_does_not_keep_the_next_from_writing(database: 
             await connection.run_sync(again)
 
 
+async def test_cancelled_writers_keep_no_reader_waiting(database: Database) -> None:
+    """Each would begin while the one before still goes on, and wait for it in a thread that readers need."""
+    began, may_end = threading.Event(), threading.Event()
+
+    def slowly(connection: Connection) -> None:
+        connection.execute(text("UPDATE instances SET verified_at = 0"))
+        began.set()
+        may_end.wait(20)
+
+    if not database.is_sqlite:
+        return  # its writers have no threads
+    try:
+        for _ in range(6):
+            writing = asyncio.create_task(database.write(slowly))
+            await asyncio.to_thread(began.wait, 20)
+            await asyncio.sleep(0.05)
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
+        async with asyncio.timeout(5):
+            assert await database.read(lambda connection: connection.execute(text("SELECT 1")).scalar_one()) == 1
+    finally:
+        may_end.set()
+
+
 async def test_a_commit_survives_kill_9(url: str) -> None:
     """Acknowledged writes must survive a kill of the server immediately afterwards."""
     database = Database(url)
