@@ -2,8 +2,8 @@
 
 It answers names below the allowed domains alone, and enters the addresses of each answer in the sets of the rules
 (`sandbox.egress`) before it sends it. Only its own queries leave the namespace: it gives them the mark of the
-connection that asked. The container can neither change it nor the rules. Without it no name is found, and none of
-those addresses is reachable.
+connection that asked. The container can neither change it nor the rules. Without it no name is found, and no further
+address becomes reachable: one that has ended (a container can make it run out of memory) is started again.
 """
 
 from collections.abc import Sequence
@@ -12,10 +12,13 @@ from typing import Any
 
 import docker.types
 
+from sandbox_server import telemetry
 from sandbox_server.errors import EgressUnavailable, ServiceError
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.labels import DEADLINE, NODE, RESOLVER, ROLE
 from sandbox_server.tasks import TaskSet
+
+log = telemetry.logger(__name__)
 
 ADDRESS = "127.0.0.53"
 """Where a container asks it; in its /etc/resolv.conf from its creation on."""
@@ -48,6 +51,8 @@ class Resolvers:
         self._made: set[str] = set()
         """The containers that have one of this process."""
         self._removing = TaskSet("resolvers")
+        self._starting: set[str] = set()
+        """Ids of those being started again."""
 
     async def is_asked_by(self, container_id: str) -> bool:
         """Whether the container asks ADDRESS: it was created with rules that have domains."""
@@ -75,18 +80,36 @@ class Resolvers:
             ) from e
 
     def forget(self, container_id: str) -> None:
-        """Remove that of a container that is removed; one of an earlier process goes by `remove_left`."""
+        """Remove that of a container that is removed; one of an earlier process goes by `tend`."""
         if container_id in self._made:
             self._made.discard(container_id)
             self._removing.start(self._remove(container_id))
 
-    def remove_left(self, found: Sequence[dict[str, Any]]) -> None:
-        """Remove those whose container is gone. `found`: all containers with our labels."""
-        there = {one["Id"] for one in found}
+    def tend(self, found: Sequence[dict[str, Any]]) -> None:
+        """Remove those whose container is gone, and start those again that have ended beside a running one.
+
+        `found`: all containers with our labels.
+        """
+        states = {one["Id"]: one["State"] for one in found}
         for one in found:
-            owner = one["Labels"].get(RESOLVER)
-            if owner and owner not in there and one["Labels"][NODE] == self._node:
+            owner, resolver = one["Labels"].get(RESOLVER), one["Id"]
+            if not owner or one["Labels"][NODE] != self._node:
+                continue
+            if owner not in states:
                 self._removing.start(self._remove(owner))
+            elif states[owner] == "running" and one["State"] == "exited" and resolver not in self._starting:
+                self._starting.add(resolver)
+                self._removing.start(self._start_again(resolver, owner))
+
+    async def _start_again(self, resolver: str, owner: str) -> None:
+        telemetry.INFRA_ERRORS.labels(EgressUnavailable.code).inc()
+        log.warning("a sandbox's name server had ended; it is started again", container_id=owner[:12])
+        try:
+            await self._engine.call(lambda api: api.start(resolver))
+        except ServiceError as e:  # it or its container is being removed; else the next `tend` tries again
+            log.info("name server not started again", container_id=owner[:12], error=e.detail)
+        finally:
+            self._starting.discard(resolver)
 
     def _create(self, api: Any, container_id: str, found: dict[str, Any], arguments: Sequence[str]) -> str:
         created: dict[str, Any] = api.create_container(
@@ -115,5 +138,5 @@ class Resolvers:
         return str(created["Id"])
 
     async def _remove(self, container_id: str) -> None:
-        with suppress(ServiceError):  # there was none; what a failed removal leaves is seen by `remove_left`
+        with suppress(ServiceError):  # there was none; what a failed removal leaves is seen by `tend`
             await self._engine.call(lambda api: api.remove_container(_PREFIX + container_id, force=True, v=True))

@@ -188,7 +188,7 @@ class DockerRuntime:
         found: list[dict[str, Any]] = await self._engine.call(
             lambda api: api.containers(all=True, filters={"label": [NODE, ROLE]})
         )
-        self._guard.resolvers.remove_left(found)
+        self._guard.resolvers.tend(found)
         found = sandboxes(found)
         mounts = {mount.get("Source", "") for container in found for mount in container.get("Mounts", ())}
         await asyncio.to_thread(self._fifos.remove_left, mounts)

@@ -98,7 +98,7 @@ async def test_names_are_found_without_a_name_server(runtime: DockerRuntime, mon
 
 
 async def test_a_name_server_goes_with_its_container(backend: Backend) -> None:
-    """After a restart the names of a domain are not found any more; or name servers are left behind."""
+    """After a restart or its own end the names of a domain are not found any more; or name servers are left behind."""
     rules = Egress((Target.parse("*.example.com"),))
     runtime = backend.runtime(egress=rules, egress_dns=NameServer("192.0.2.1", 53))
     sandbox = await runtime.create(spec(network="bridge"))
@@ -116,6 +116,11 @@ async def test_a_name_server_goes_with_its_container(backend: Backend) -> None:
         await sandbox.restart()
         (second,) = await resolvers()
         assert first != second
+        await backend.engine.call(lambda api: api.kill(second))
+        await eventually(gone)
+        await runtime.list()  # as the reaper
+        await eventually(resolvers)
+        assert await resolvers() == [second]
         assert "127.0.0.53" in await say(sandbox, "cat /etc/resolv.conf")
     finally:
         await backend.engine.call(lambda api: api.remove_container(sandbox.container_id, force=True))
