@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 from dataclasses import dataclass, replace
+from weakref import WeakValueDictionary
 
 from sandbox_server import clock, telemetry
 from sandbox_server.boxes.boxes import Boxes, BoxView
@@ -48,6 +49,7 @@ class Snapshotting:
         self._bounds = bounds
         self._node = node
         self._adding = asyncio.Lock()
+        self._repeated: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def take(self, sid: str, name: str = "", *, idempotency_key: str = "") -> Snapshot:
         """Take a snapshot of a running box. It replaces one of the same name once it is complete.
@@ -60,10 +62,20 @@ class Snapshotting:
         """
         view = await self._boxes.get(sid)
         await self._boxes.here(view)
+        if not idempotency_key:
+            return await self._take_new(view, name)
+        key = f"{view.box.owner}\0snapshot\0{sid}\0{idempotency_key}"
+        # all requests for a box come to its node, so a lock of this process makes the second one wait for the first
+        async with self._repeated.setdefault(key, asyncio.Lock()):
+            made = await self._facts.made(key)
+            if made and (found := await self._snapshots.find(view.box.owner, made)):
+                return found
+            snapshot = await self._take_new(view, name)
+            await self._facts.remember(key, snapshot.snapshot_id, instead=made)
+            return snapshot
+
+    async def _take_new(self, view: BoxView, name: str) -> Snapshot:
         owner = view.box.owner
-        key = f"{owner}\0snapshot\0{sid}\0{idempotency_key}" if idempotency_key else ""
-        if key and (made := await self._facts.made(key)) and (found := await self._snapshots.find(owner, made)):
-            return found
         name = await self._named(owner, name) if name else ""
         await self._room(owner, name, 0)
         snapshot_id, result = secrets.token_hex(10), "unforeseen"
@@ -76,9 +88,7 @@ class Snapshotting:
             raise
         finally:
             telemetry.SNAPSHOTS.labels(result).inc()
-        if key:
-            await self._facts.remember(key, snapshot_id)
-        log.info("snapshot taken", sid=sid, snapshot=snapshot_id, mb=snapshot.size_bytes >> 20)
+        log.info("snapshot taken", sid=view.sid, snapshot=snapshot_id, mb=snapshot.size_bytes >> 20)
         return snapshot
 
     async def _take(self, view: BoxView, snapshot_id: str, name: str) -> Snapshot:

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -210,6 +211,10 @@ def test_a_key_has_so_many_snapshots(server: Server, control: Control) -> None:
 
     first = taken("once")
     assert taken("once") == first and first["size_bytes"] > 0 and not first["shared"]
+    with ThreadPoolExecutor(3) as pool:
+        at_once = [pool.submit(taken, "at once", name="kept") for _ in range(3)]
+        (one,) = {future.result()["id"] for future in at_once}
+    assert control.call("DELETE", f"/v1/snapshots/{one}").status_code == 204
     named = [taken(name="again:v1")["id"] for _ in range(2)]
     assert [one["id"] for one in control.call("GET", "/v1/snapshots").json()] == [named[1], first["id"]]
     last = taken()["id"]
