@@ -35,6 +35,7 @@ ServiceError
 ├── CommandBroken           a sandbox's reply about a command or file cannot be parsed; the sandbox is to blame
 ├── SessionBusy             another request holds the session; ask again
 ├── SessionRestoring        its host died and it is being restored; ask again
+├── Stopping                the server ended before the request was done; send it again
 └── InfrastructureError     the service is to blame; never a reward, never an observation's text
     ├── SandboxLost         the container is gone or dead
     ├── ActionInterrupted   the service was interrupted while the action ran; its output is lost
@@ -351,6 +352,14 @@ class SessionRestoring(ServiceError):
     """The session's host died and the session is being restored on another one; nothing was run."""
 
     code = "session_restoring"
+    http_status = 503
+    retryable = True
+
+
+class Stopping(ServiceError):
+    """The server ended while the request ran; it may have taken effect."""
+
+    code = "stopping"
     http_status = 503
     retryable = True
 

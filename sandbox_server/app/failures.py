@@ -1,5 +1,6 @@
 """Returns every error as JSON `{"code", "detail", "retryable"}`; an unforeseen error gets an id that is in the log."""
 
+import asyncio
 import json
 import secrets
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ from sandbox_server.errors import (
     SandboxLost,
     SandboxPaused,
     ServiceError,
+    Stopping,
     UnknownSession,
 )
 from sandbox_server.lifecycle import SessionState
@@ -52,6 +54,15 @@ class Unforeseen:
             await self._app(scope, receive, noting)
         except ClientDisconnect:
             log.info("client hung up while it sent its request", path=scope["path"])
+        except asyncio.CancelledError:  # by uvicorn, when half of SANDBOX_STOP_S has passed since the server's SIGTERM
+            log.info("request cut off by the server's end", method=scope["method"], path=scope["path"])
+            if not begun:
+                await send_error(
+                    scope,
+                    send,
+                    Stopping("The server has stopped before the request was done; send it again."),
+                    [(b"retry-after", b"5")],
+                )
         except Exception:
             error_id = secrets.token_hex(8)
             log.exception("unforeseen error", error_id=error_id, method=scope["method"], path=scope["path"])

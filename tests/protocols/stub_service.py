@@ -163,8 +163,8 @@ class MemorySessions:
             return ActionAnswer("half a pair: \ud800", seq=1)
         if content == "raise":
             raise SandboxLost("The sandbox is gone.")
-        if content == "slow":
-            await asyncio.sleep(0.5)
+        if content in ("slow", "for a minute"):
+            await asyncio.sleep(0.5 if content == "slow" else 60)
         self.finished.append(content)
         if self.observation:
             return ActionAnswer(self.observation, seq=1)

@@ -127,6 +127,22 @@ def test_a_signal_ends_it_in_order(sign: signal.Signals) -> None:
         assert re.search('"event": "shutting down"', said)
 
 
+def test_a_request_that_the_end_cuts_off_can_be_sent_again() -> None:
+    """It would be a 500 without a word, and a stack of 100 lines in the log."""
+    with running(SANDBOX_STOP_S="2") as (process, port):
+        url = f"http://127.0.0.1:{port}"
+        sid = httpx.post(f"{url}/start_instance", json={"instance_hash": HASH}).json()["sid"]
+        raw = json.dumps({"sid": sid, "content": "for a minute"}).encode()
+        with socket.create_connection(("127.0.0.1", port)) as s:
+            s.sendall(b"POST /process_action HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(raw) + raw)
+            httpx.get(f"{url}/v1/sessions", timeout=60)
+            process.send_signal(signal.SIGTERM)
+            answer = read_answer(s)
+        assert b" 503 " in answer and b"retry-after" in answer and b'"code": "stopping", ' in answer
+        _, said = process.communicate(timeout=120)
+        assert "Traceback" not in said
+
+
 def test_a_server_that_cannot_put_away_everything_ends_all_the_same() -> None:
     """It would hang until the orchestrator kills it, or for ever, and nobody would know what it waits for."""
     with running(HANGS="1", SANDBOX_STOP_S="1") as (process, _):
