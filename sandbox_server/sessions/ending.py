@@ -183,8 +183,7 @@ class Ending:
         try:
             record, patch = await self._patches.take(record)
         except SandboxLost as e:
-            # read again: a session that slept has got a container meanwhile
-            return await self._lose(await self._data.store.session(record.sid) or record, died or e.detail)
+            return await self._lose(await self._as_it_is(record), died or e.detail)
         except BaseException:
             self._patches.forget(record.sid)
             raise
@@ -193,6 +192,14 @@ class Ending:
             said: dict[str, traces.Value] = {"sandbox.end_reason": reason}
             traces.span(ended, traces.Span("end", began, clock.now(), said, error=ended.cause))
         return ended
+
+    async def _as_it_is(self, record: SessionRecord) -> SessionRecord:
+        """The session after a capture that failed: with its container, if it slept. Raises OwnedElsewhere."""
+        now = await self._data.store.session(record.sid) if record.asleep else None
+        if now is not None and now.node == record.node:
+            return now
+        await self._patches.check_still_its(record)
+        return record
 
     async def _lose(self, record: SessionRecord, cause: str) -> SessionRecord:
         log.error("sandbox lost", sid=record.sid, instance_id=record.instance_id, cause=cause)

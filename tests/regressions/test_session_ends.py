@@ -9,7 +9,7 @@ import pytest
 
 from sandbox_server.app.build import Server, open_server
 from sandbox_server.catalogue.insight.records import SessionFilter
-from sandbox_server.errors import CatalogueUnavailable, EngineUnavailable, OwnedElsewhere
+from sandbox_server.errors import CatalogueUnavailable, EngineUnavailable, OwnedElsewhere, SandboxLost
 from sandbox_server.records import SessionRecord, VerdictName
 from sandbox_server.sandbox.base import Role
 from sandbox_server.settings import Settings
@@ -74,22 +74,25 @@ async def test_a_server_that_died_during_an_end(settings: Settings, step: str) -
         assert (await second.sandboxes.sessions.reward(sid)).verdict.name is VerdictName.UNRESOLVED
 
 
-@pytest.mark.parametrize("owner, name", [("store", "move"), ("history", "save_patch")])
-async def test_a_server_that_stood_still_during_an_end(settings: Settings, owner: str, name: str) -> None:
-    """Its session went on elsewhere, and is ended there, or gets the patch and the verdict of what it was before."""
+@pytest.mark.parametrize("name", ["move", "take", "save_patch"])
+async def test_a_server_that_stood_still_during_an_end(settings: Settings, name: str) -> None:
+    """Its session went on elsewhere, and is ended or lost, or gets the patch and the verdict of what it was before."""
     async with open_server(settings) as server:
         sid = await server.sandboxes.sessions.start(LEDGER)
         await server.sandboxes.sessions.act(sid, ACTION)
         data = server.foundation.data
-        method = getattr(getattr(data, owner), name)
+        owner: Any = {"move": data.store, "take": server.sandboxes.captures, "save_patch": data.history}[name]
+        method = getattr(owner, name)
 
         async def late(*arguments: Any, **options: Any) -> Any:
             lost = await data.store.session(sid)
             assert lost is not None
             await data.store.adopt(replace(lost, node="elsewhere", container_id="c0ffee"), lost)
+            if name == "take":
+                raise SandboxLost("its container is gone: the reaper has found the session elsewhere")
             return await method(*arguments, **options)
 
-        setattr(getattr(data, owner), name, late)
+        setattr(owner, name, late)
         with pytest.raises(OwnedElsewhere):
             await server.sandboxes.ends.end(sid, "idle")
         now = await data.store.session(sid)
