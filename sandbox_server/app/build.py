@@ -161,6 +161,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             rollback=sandboxes.rollback,
             insight=Insight(Counts(database), Listing(database), ActionSearch(database), nodes.alive),
             nodes=nodes,
+            logouts=base.state.logouts,
             drained=server.heartbeat.drained,
             loops=base.loops,
             probes={

@@ -28,6 +28,7 @@ from sandbox_server.sessions.forking import Forking
 from sandbox_server.sessions.rollback import Rollback
 from sandbox_server.sessions.runs import Runs
 from sandbox_server.settings import Settings
+from sandbox_server.state.logouts import Logouts
 from sandbox_server.state.nodes import Nodes
 from sandbox_server.tasks import Loops
 
@@ -81,6 +82,8 @@ class Parts:
     """Statistics over many sessions, for `/v1/overview` and the pages."""
     nodes: Nodes | None = None
     """Registry of the fleet's nodes, for forwarding."""
+    logouts: Logouts | None = None
+    """Logins to the pages that were ended."""
     loops: Loops = field(default_factory=Loops)
     """The background loops of this server."""
     drained: asyncio.Event = field(default_factory=asyncio.Event)

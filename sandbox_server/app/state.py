@@ -19,6 +19,7 @@ from sandbox_server.state.embedded import EmbeddedRedis
 from sandbox_server.state.jobs import GradingJobs
 from sandbox_server.state.journal import ActionSink, JournalFlusher
 from sandbox_server.state.keys import Keys
+from sandbox_server.state.logouts import Logouts
 from sandbox_server.state.nodes import Nodes
 from sandbox_server.state.runs import RunState
 from sandbox_server.state.signals import Signals
@@ -49,6 +50,7 @@ class State:
     jobs: GradingJobs
     signals: Signals
     usage: Usage
+    logouts: Logouts
 
 
 @asynccontextmanager
@@ -117,6 +119,7 @@ async def _store_at(url: str, settings: Settings, sink: ActionSink, loops: Loops
     jobs = GradingJobs(url, connection, keys, node=settings.node_id, lost_after_s=settings.node_ttl_s)
     signals = Signals(connection, keys, node=settings.node_id, loops=loops)
     usage = Usage(connection, keys, window_s=settings.run_window_s)
+    logouts = Logouts(connection, keys)
     flusher = JournalFlusher(connection, keys, sink, node=settings.node_id)
     try:
         await store.open()
@@ -127,7 +130,7 @@ async def _store_at(url: str, settings: Settings, sink: ActionSink, loops: Loops
             )
         flushing = loops.start(settings.journal_flush_s, flusher.flush, name="journal")
         try:
-            yield State(store, boxes, BegunCommands(connection, keys), nodes, runs, jobs, signals, usage)
+            yield State(store, boxes, BegunCommands(connection, keys), nodes, runs, jobs, signals, usage, logouts)
         finally:
             await signals.close()
             await jobs.close()

@@ -37,6 +37,7 @@
 |                      |        | key returned; "+" before it: repeatedly   |                                        |
 | ends:<node>          | list   | sids of its sessions to be ended          | once it takes them, else 10 minutes    |
 | boxcmd:<sid>:<id>    | string | set once the command was started          | when the box's time is over            |
+| logout:<digest>      | string | set once this login to the pages ended    | when the login's time is over          |
 | meter:<name>         | string | last reading of a container's or a        | two windows of the quotas after the    |
 |                      |        | grading's meter, in seconds               | last reading                           |
 | used:<kind>:<digest> | hash   | slice of the window -> seconds that the   | a window after the last use            |
@@ -170,6 +171,10 @@ class Keys:
     def ends(self, node: str) -> str:
         """Sessions of the node to be ended."""
         return f"{self.prefix}ends:{node}"
+
+    def logout(self, digest: str) -> str:
+        """Set once the login ended."""
+        return f"{self.prefix}logout:{digest}"
 
     def meter(self, name: str) -> str:
         """The last reading of a meter."""

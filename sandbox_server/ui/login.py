@@ -1,8 +1,9 @@
 """Access to the pages: a browser submits a key once and gets a cookie.
 
 The cookie holds its expiry and is signed with a secret that all servers with the same keys derive identically. So no
-server stores it, and a change of the keys invalidates it. It is valid for /ui only and SameSite=Strict; a request that
-changes something also needs a token, which another site cannot know.
+server stores it, and a change of the keys invalidates it; only a login that was ended is noted (`state.logouts`). It is
+valid for /ui only and SameSite=Strict; a request that changes something also needs a token, which another site cannot
+know.
 """
 
 import hashlib
@@ -48,6 +49,11 @@ class Logins:
     def end(self, response: Response) -> None:
         """Delete the login cookie."""
         response.delete_cookie(COOKIE, path="/ui", httponly=True, samesite="strict")
+
+    def left_s(self, request: Request) -> float:
+        """For how many more seconds the request's cookie is valid; 0.0 without a valid one."""
+        cookie = request.cookies.get(COOKIE, "")
+        return int(cookie.partition(".")[0]) - clock.now() if self.needed and self._holds(cookie) else 0.0
 
     def role(self, request: Request) -> Role | None:
         """The role from a valid cookie, else from a key in a header; None: not even viewing is allowed."""

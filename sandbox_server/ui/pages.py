@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import fields
 from typing import Annotated, Any, cast
 from urllib.parse import parse_qs
@@ -12,6 +13,7 @@ from fastapi.responses import RedirectResponse
 from sandbox_server import clock
 from sandbox_server.catalogue.insight.records import GroupKind, SessionFilter
 from sandbox_server.catalogue.instances import Instances
+from sandbox_server.errors import StateUnavailable
 from sandbox_server.insight.rates import DAY_S
 from sandbox_server.insight.wall import STAGES
 from sandbox_server.insight.word import pass_rate
@@ -23,7 +25,8 @@ from sandbox_server.protocols.search import Limit as SearchLimit
 from sandbox_server.protocols.search import Number, Words, next_of
 from sandbox_server.records import VerdictName
 from sandbox_server.sessions.base import Sessions
-from sandbox_server.ui.login import Logins
+from sandbox_server.state.logouts import Logouts
+from sandbox_server.ui.login import COOKIE, Logins
 from sandbox_server.ui.render import FOLDER, HEADERS, page
 from sandbox_server.ui.route import NoKey, PageRoute
 
@@ -40,10 +43,19 @@ def logins_of(request: Request) -> Logins:
     return cast(Logins, request.app.state.logins)
 
 
-def seen_by(request: Request) -> None:
+def _logouts_of(request: Request) -> Logouts:
+    return cast(Logouts, request.app.state.logouts)
+
+
+async def seen_by(request: Request) -> None:
     """Check that the request may view pages. Raises NoKey."""
-    if logins_of(request).role(request) is None:
+    logins = logins_of(request)
+    if logins.role(request) is None:
         raise NoKey
+    if logins.left_s(request):
+        with suppress(StateUnavailable):  # the pages are for seeing what is wrong, also with Redis
+            if await _logouts_of(request).has(request.cookies[COOKIE]):
+                raise NoKey
 
 
 OPEN = APIRouter(prefix="/ui", include_in_schema=False, route_class=PageRoute)
@@ -86,7 +98,10 @@ async def form_of(request: Request) -> dict[str, str]:
         body += chunk
         if len(body) > _LOGIN_BYTES:
             return {}
-    found = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=8)
+    try:
+        found = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=8)
+    except ValueError:  # more fields than any form of ours has
+        return {}
     return {name: values[-1] for name, values in found.items()}
 
 
@@ -97,11 +112,14 @@ def _own(to: str) -> str:
 
 @ROUTER.post("/logout")
 async def log_out(request: Request) -> Response:
-    """Delete the cookie."""
-    if not logins_of(request).is_own(request, (await form_of(request)).get("token", "")):
+    """End the login and delete its cookie. Raises StateUnavailable: neither was done."""
+    logins = logins_of(request)
+    if not logins.is_own(request, (await form_of(request)).get("token", "")):
         return await page(request, "stale.html", 403)
+    if left_s := logins.left_s(request):
+        await _logouts_of(request).add(request.cookies[COOKIE], left_s=left_s)
     answer = RedirectResponse("/ui/login", 303, HEADERS)
-    logins_of(request).end(answer)
+    logins.end(answer)
     return answer
 
 

@@ -32,6 +32,20 @@ class NoRuns:
         return RunEnd((), ())
 
 
+class KeptLogouts:
+    """In this process's memory."""
+
+    def __init__(self) -> None:
+        self._ended: set[str] = set()
+
+    async def add(self, login: str, *, left_s: float) -> None:
+        assert left_s > 0
+        self._ended.add(login)
+
+    async def has(self, login: str) -> bool:
+        return login in self._ended
+
+
 class NoCopies:
     """Copies nothing, and takes nothing back: for an unknown session it answers as the real parts do."""
 

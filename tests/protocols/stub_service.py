@@ -63,9 +63,10 @@ from sandbox_server.sessions.rollback import Rollback
 from sandbox_server.sessions.runs import Runs
 from sandbox_server.settings import Settings
 from sandbox_server.starts.fleet_view import Announced, PoolView
+from sandbox_server.state.logouts import Logouts
 from sandbox_server.state.nodes import NodeRecord
 
-from .stub_parts import NoBoxes, NoCopies, NoCreation, NoRuns, NoSnapshots
+from .stub_parts import KeptLogouts, NoBoxes, NoCopies, NoCreation, NoRuns, NoSnapshots
 
 # Import the routes before any test runs. Pydantic parses the source of each model; before CPython 3.11.8 (gh-106905)
 # this fails if the garbage collector, at that moment, logs the traceback of a task that failed in an earlier test.
@@ -316,6 +317,7 @@ class Wire:
                     rollouts=rollouts,
                     session_tokens=SessionTokens(database),
                     runs=cast(Runs, NoRuns()),
+                    logouts=cast(Logouts, KeptLogouts()),
                     copies=cast(Copies, NoCopies()),
                     snapshots=cast(BoxSnapshots, NoSnapshots()),
                     snapshotting=cast(Snapshotting, NoSnapshots()),

@@ -46,6 +46,7 @@ def test_without_a_key_nothing_is_seen(browser: httpx.Client, sid: str) -> None:
     for cookie in ("1.2.3", "9999999999.aa." + "0" * 64, "é.x"):
         assert browser.get("/ui", headers={"Cookie": f"sandbox_ui={cookie}".encode()}).status_code == 303
     assert log_in(browser, "wrong-key").status_code == log_in(browser, "").status_code == 401
+    assert browser.post("/ui/login", content=b"a=1&" * 20).status_code == 401, "it is no form of ours"
     assert browser.get("/ui").status_code == 303
     assert browser.get("/ui", headers={"X-API-Key": "first-key"}).status_code == 200
     assert browser.get("/ui", headers={"Authorization": "Bearer first-key"}).status_code == 200
@@ -62,8 +63,10 @@ def test_a_login(browser: httpx.Client) -> None:
     assert browser.get("/v1/sessions").status_code == 401  # the cookie is for the pages only
     for elsewhere in ("//evil.example", "https://evil.example", "/ui\\evil", "/uix", "/ui\r\nX: 1"):
         assert log_in(browser, to=elsewhere).headers["location"] == "/ui"
+    copied = {"Cookie": f"sandbox_ui={browser.cookies['sandbox_ui']}"}
     assert browser.post("/ui/logout", data={"token": token(browser.get("/ui").text)}).status_code == 303
     assert browser.get("/ui").status_code == 303
+    assert browser.get("/ui", headers=copied).status_code == 303, "a copied cookie outlives its login"
 
 
 def test_changes_need_the_pages_own_token(wire: Wire, browser: httpx.Client, sid: str) -> None:

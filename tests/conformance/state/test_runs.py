@@ -9,6 +9,7 @@ from sandbox_server.errors import RunOfAnother
 from sandbox_server.sessions.runs import Runs
 from sandbox_server.state.connection import Connection
 from sandbox_server.state.keys import Keys
+from sandbox_server.state.logouts import Logouts
 from sandbox_server.state.runs import RunState
 
 
@@ -89,6 +90,15 @@ async def test_a_start_that_was_given_twice_is_not_given_back(state: RunState) -
         assert not await state.give_back("taken", "1") and await state.started("taken") == "1"
         await state.forget("taken", "1")
     assert await state.give_back("taken", "1")
+
+
+async def test_an_ended_login_is_known_until_its_time_is_over(connection: Connection, keys: Keys) -> None:
+    """A copied cookie outlives its login, or the notes of all logins stay for ever."""
+    logouts, others = Logouts(connection, keys), Logouts(connection, keys)
+    await logouts.add("one", left_s=0.2)
+    assert await others.has("one") and not await others.has("two")
+    (key,) = await connection.send("KEYS", keys.logout("*"))
+    assert 0 < await connection.send("PTTL", key) <= 1000 and b"one" not in key
 
 
 async def test_word_for_another_node(state: RunState, connection: Connection, keys: Keys) -> None:
