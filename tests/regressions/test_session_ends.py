@@ -192,6 +192,19 @@ async def test_a_start_that_is_cut_off_gives_its_slot_back(settings: Settings) -
         assert kept == answered | {record.sid}
 
 
+async def test_a_session_that_was_given_to_a_repeated_start_stays(settings: Settings) -> None:
+    """A client that hangs up and asks again gets a session that is being closed for its first request."""
+    async with open_server(settings) as server:
+        sessions = server.sandboxes.sessions
+        first = await sessions.start(LEDGER, run="a", owner="b", idempotency_key="k")
+        assert await sessions.start(LEDGER, run="a", owner="b", idempotency_key="k") == first
+        assert not await sessions.give_back(first, idempotency_key="k")
+        assert (await sessions.act(first, ACTION)).error_code == ""
+        second = await sessions.start(LEDGER, run="a", owner="b", idempotency_key="k2")
+        assert await sessions.give_back(second, idempotency_key="k2") and await sessions.state(second) == "ended"
+        assert await sessions.start(LEDGER, run="a", owner="b", idempotency_key="k2") != second
+
+
 async def test_a_verdict_that_cannot_be_written(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """A verdict that is not in SQL is answered, and later a different one."""
     async with open_server(settings) as server:
