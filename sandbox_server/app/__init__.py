@@ -1,14 +1,24 @@
 """The HTTP application: `create_app(settings, build)` combines the parts with the protocols in front of them."""
 
 import gc
+import sys
 
-# imports free next to nothing, and the collections that their many new objects set off are a tenth of their CPU
+# Imports free next to nothing, and the collections that their many new objects set off are a tenth of their CPU.
 _collecting = gc.isenabled()
 gc.disable()
+# structlog and httpx import rich where it is installed, for tracebacks and a command line that nothing here uses:
+# another tenth. None makes that import fail, which both allow for.
+_has_rich = "rich" in sys.modules
+sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
 try:
     from sandbox_server.app.factory import create_app
     from sandbox_server.app.parts import Build, Parts
 finally:
+    if not _has_rich:
+        del sys.modules["rich"]
+    # moves the new objects to the oldest generation unseen; otherwise the next new object sets off that collection
+    gc.freeze()
+    gc.unfreeze()
     if _collecting:
         gc.enable()
 
