@@ -16,7 +16,6 @@ from sandbox_server.boxes import files
 from sandbox_server.boxes.blobs import Blobs
 from sandbox_server.boxes.command import CommandLine
 from sandbox_server.boxes.commands import Commands
-from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import (
     CommandBroken,
     RequestError,
@@ -25,9 +24,8 @@ from sandbox_server.errors import (
     ServiceError,
 )
 from sandbox_server.records import SessionRecord
-from sandbox_server.sandbox.base import Sandbox
 from sandbox_server.scoring.journals import COMMAND, COMMAND_END, FILE
-from sandbox_server.sessions.running import Ran, Runner
+from sandbox_server.sessions.running import ActionRun, Ran, Runner
 
 USER = "root"
 """User of files and commands that name none: the persistent shell's."""
@@ -49,42 +47,26 @@ class SessionWork:
         """Tool of the journal entry -> its runner."""
         return {FILE: self._write, COMMAND: self._begin, COMMAND_END: self._end}
 
-    async def _write(
-        self,
-        sandbox: Sandbox,
-        record: SessionRecord,
-        instance: TaskInstance,
-        content: str,
-        timeout_s: float,
-        seconds: dict[str, float],
-    ) -> Ran:
-        asked: dict[str, Any] = json.loads(content)
+    async def _write(self, action: ActionRun) -> Ran:
+        asked: dict[str, Any] = json.loads(action.content)
         try:
             sha256, owner = asked.get("sha256"), asked.get("owner", "")
             if sha256 is not None:
                 self._blobs.size(sha256, owner)  # before anything is written
             chunks = _whole(base64.b64decode(asked["data"])) if sha256 is None else self._blobs.read(sha256, owner)
-            info = await files.write(sandbox, asked["path"], chunks, asked.get("user", USER), asked.get("mode"))
+            info = await files.write(action.sandbox, asked["path"], chunks, asked.get("user", USER), asked.get("mode"))
         except _REFUSED as error:
-            return _ran(FILE, record, error)
+            return _ran(FILE, action.record, error)
         reply = {"path": info.path, "size": info.size}
-        return Ran(Observation(""), FILE, record.talk_turns, reply=reply)
+        return Ran(Observation(""), FILE, action.record.talk_turns, reply=reply)
 
-    async def _begin(
-        self,
-        sandbox: Sandbox,
-        record: SessionRecord,
-        instance: TaskInstance,
-        content: str,
-        timeout_s: float,
-        seconds: dict[str, float],
-    ) -> Ran:
-        asked: dict[str, Any] = json.loads(content)
-        own = instance.sandbox
+    async def _begin(self, action: ActionRun) -> Ran:
+        asked: dict[str, Any] = json.loads(action.content)
+        own = action.instance.sandbox
         argv = asked["argv"] if "argv" in asked else shell_of(asked["cmd"], own.activate)
         env, cwd, stdin = asked.get("env", {}), asked.get("cwd", own.workdir), asked.get("stdin")
         try:
-            process = await sandbox.start(
+            process = await action.sandbox.start(
                 argv,
                 cwd=cwd,
                 env=env,
@@ -94,35 +76,26 @@ class SessionWork:
                 home_cwd=True,
             )
         except _REFUSED as error:
-            return _ran(COMMAND, record, error)
+            return _ran(COMMAND, action.record, error)
         told = None if stdin is None else stdin.encode("utf-8", "surrogatepass")
-        await self._commands.take(record.sid, asked["id"], CommandLine(argv, env=env, cwd=cwd), process, told)
-        return Ran(Observation("", outcome="begun"), COMMAND, record.talk_turns, reply={"id": asked["id"]})
+        await self._commands.take(action.record.sid, asked["id"], CommandLine(argv, env=env, cwd=cwd), process, told)
+        return Ran(Observation("", outcome="begun"), COMMAND, action.record.talk_turns, reply={"id": asked["id"]})
 
-    async def _end(
-        self,
-        sandbox: Sandbox,
-        record: SessionRecord,
-        instance: TaskInstance,
-        content: str,
-        timeout_s: float,
-        seconds: dict[str, float],
-    ) -> Ran:
-        asked: dict[str, Any] = json.loads(content)
+    async def _end(self, action: ActionRun) -> Ran:
+        asked: dict[str, Any] = json.loads(action.content)
         try:
-            command = await self._commands.find(record.sid, asked["id"])
+            command = await self._commands.find(action.record.sid, asked["id"])
         except RequestError as error:
-            return _ran(COMMAND_END, record, error)
+            return _ran(COMMAND_END, action.record, error)
         if asked.get("killed"):
             await command.running.process.kill_tree()
         await command.wait(self._longest_s)
-        end = command.end
+        end, turns, reply = command.end, action.record.talk_turns, {"id": asked["id"]}
         if end is None:
-            return Ran(Observation("", outcome="running"), COMMAND_END, record.talk_turns, reply={"id": asked["id"]})
+            return Ran(Observation("", outcome="running"), COMMAND_END, turns, reply=reply)
         outcome = "killed" if end.timed_out else "finished"
         observation = Observation("", end.exit_code, end.timed_out, outcome)
-        reply = {"id": asked["id"]}
-        return Ran(observation, COMMAND_END, record.talk_turns, reply=reply, duration_s=command.duration_s)
+        return Ran(observation, COMMAND_END, turns, reply=reply, duration_s=command.duration_s)
 
 
 def _ran(tool: str, record: SessionRecord, error: ServiceError) -> Ran:

@@ -35,7 +35,7 @@ from sandbox_server.sessions.config import ActionConfig
 from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.regular import RegularCheckpoints
 from sandbox_server.sessions.restoring import Restoring
-from sandbox_server.sessions.running import Ran, Running
+from sandbox_server.sessions.running import ActionRun, Ran, Running
 from sandbox_server.sessions.sleeping import Sleeping
 from sandbox_server.state.turns import Turn
 
@@ -207,9 +207,8 @@ class Acting:
             ran = _cut_off(record, asked.tool, "")
         else:
             run = self._running.runner(asked.tool)
-            ran = await self._interruptible(
-                sandbox, record, run(sandbox, record, instance, asked.content, timeout_s, seconds), asked.tool
-            )
+            given = ActionRun(sandbox, record, instance, asked.content, timeout_s, seconds)
+            ran = await self._interruptible(sandbox, record, run(given), asked.tool)
         told = (f"{record.notice}\n" if record.notice else "") + note
         if ran.batch is not None:
             text = batch_json.observation_of(replace(ran.batch, notice=told.rstrip("\n")))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.records import ActionRecord, SessionRecord
 from sandbox_server.sandbox.base import Sandbox
-from sandbox_server.sessions.running import Running
+from sandbox_server.sessions.running import ActionRun, Running
 
 _SHOWN = 5  # differences named in a notice
 
@@ -40,7 +40,7 @@ class Replay:
         talked = record
         for action in actions:
             run = self._running.runner(action.tool)
-            ran = await run(sandbox, talked, instance, action.content, self._timeout_s, {})
+            ran = await run(ActionRun(sandbox, talked, instance, action.content, self._timeout_s))
             talked = replace(talked, talk_turns=ran.talk_turns)
             now = ran.observation
             if (now.outcome, now.exit_code) != (action.outcome, action.exit_code):

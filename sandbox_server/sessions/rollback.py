@@ -20,12 +20,12 @@ from sandbox_server.errors import (
 )
 from sandbox_server.images.workspaces import Workspaces
 from sandbox_server.records import SessionRecord
-from sandbox_server.sandbox.base import Runtime, Sandbox
+from sandbox_server.sandbox.base import Runtime
 from sandbox_server.scoring.journals import ROLLBACK, Journals, undone_ranges
 from sandbox_server.sessions.acting import Acting
 from sandbox_server.sessions.checkpointing import Checkpointing
 from sandbox_server.sessions.data import SessionData
-from sandbox_server.sessions.running import Ran, Running
+from sandbox_server.sessions.running import ActionRun, Ran, Running
 from sandbox_server.starts.log import SessionLog
 from sandbox_server.starts.starts import GRACE_S
 
@@ -93,22 +93,14 @@ class Rollback:
             await self._remove(before.container_id, but=sid)
         return RolledBack(to, answer.seq, str(reply["differs"]))
 
-    async def _run(
-        self,
-        sandbox: Sandbox,
-        record: SessionRecord,
-        instance: TaskInstance,
-        content: str,
-        timeout_s: float,
-        seconds: dict[str, float],
-    ) -> Ran:
-        to = int(json.loads(content)["to"])
+    async def _run(self, action: ActionRun) -> Ran:
+        to = int(json.loads(action.content)["to"])
         try:
-            return await self._anew(record, instance, to)
+            return await self._anew(action.record, action.instance, to)
         except (MalformedRequest, *_REFUSED) as error:
             code = error.code if isinstance(error, MalformedRequest) else NotForkable.code
             reply = {"error": {"code": code, "detail": error.detail}}
-            return Ran(Observation("", outcome="refused"), ROLLBACK, record.talk_turns, reply=reply)
+            return Ran(Observation("", outcome="refused"), ROLLBACK, action.record.talk_turns, reply=reply)
 
     async def _anew(self, record: SessionRecord, instance: TaskInstance, to: int) -> Ran:
         """Restore the state after action `to` in a new container; the journal entry makes it the container of the

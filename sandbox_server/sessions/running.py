@@ -40,8 +40,22 @@ class Ran:
     """Fields of the session's record that change with it, besides the usual ones."""
 
 
-Runner = Callable[[Sandbox, SessionRecord, TaskInstance, str, float, dict[str, float]], Coroutine[None, None, Ran]]
-"""Signature of `Running.run`."""
+@dataclass(frozen=True, slots=True)
+class ActionRun:
+    """One run of an action: the first one, or its repetition in a replay."""
+
+    sandbox: Sandbox
+    record: SessionRecord
+    """The session before the action."""
+    instance: TaskInstance
+    content: str
+    """The policy's text, or the JSON of a batch, file or command."""
+    timeout_s: float
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Stage -> its duration; each runner adds its own stages."""
+
+
+Runner = Callable[[ActionRun], Coroutine[None, None, Ran]]
 
 
 class Running:
@@ -75,21 +89,14 @@ class Running:
         """The runner for actions of this tool."""
         return self._runners.get(tool, self.run)
 
-    async def run(
-        self,
-        sandbox: Sandbox,
-        record: SessionRecord,
-        instance: TaskInstance,
-        content: str,
-        timeout_s: float,
-        seconds: dict[str, float],
-    ) -> Ran:
-        """Run `content` and return its result; adds the duration of each stage to `seconds`.
+    async def run(self, action: ActionRun) -> Ran:
+        """Run a policy's text by its dialect and tool.
 
         Raises:
             SandboxLost, EngineUnavailable, StateUnavailable.
             CatalogueUnavailable: the format that its answer may have is unknown; nothing ran.
         """
+        record, instance, content = action.record, action.instance, action.content
         dialect = self._dialects[instance.dialect or self._config.dialect]
         clock = time.monotonic()
         if len(content) <= _AT_ONCE:
@@ -97,7 +104,7 @@ class Running:
         else:
             parsed = await asyncio.to_thread(dialect.parse, content, talk_turns=record.talk_turns)
         parsed_at = time.monotonic()
-        seconds["parse"] = parsed_at - clock
+        action.seconds["parse"] = parsed_at - clock
         if may_answer(parsed, instance):
             asked = await self._localizing.as_asked(record.sid, instance)
             if len(content) <= _READ_AT_ONCE:
@@ -108,31 +115,23 @@ class Running:
             said = Observation(parsed.text, outcome=parsed.code)
             return Ran(said, "none", record.talk_turns + parsed.is_talk)
         context = ToolContext(
-            sandbox=sandbox,
+            sandbox=action.sandbox,
             instance=instance,
             history=self._store.history(record.sid),
             profile=instance.profile or self._config.profile or dialect.default_profile,
-            command_timeout_s=timeout_s,
+            command_timeout_s=action.timeout_s,
             soft_timeout_s=self._config.soft_timeout_s,
             batches=self.batches,
             calls_in_order=self._config.calls_in_order,
         )
         observation = await self._tools[parsed.tool].run(parsed, context)
-        seconds["run"] = time.monotonic() - parsed_at
+        action.seconds["run"] = time.monotonic() - parsed_at
         return Ran(observation, parsed.tool, record.talk_turns)
 
-    async def run_batch(
-        self,
-        sandbox: Sandbox,
-        record: SessionRecord,
-        instance: TaskInstance,
-        content: str,
-        timeout_s: float,
-        seconds: dict[str, float],
-    ) -> Ran:
-        """As `run`, for a batch (`content` by `batch_json.content_of`)."""
+    async def run_batch(self, action: ActionRun) -> Ran:
+        """As `run`, for a batch (its content by `batch_json.content_of`)."""
         began = time.monotonic()
-        commands = batch_json.commands_of(content)
-        results = await self.batches.run(sandbox, instance, commands, timeout_s=timeout_s)
-        seconds["run"] = time.monotonic() - began
-        return Ran(observed("", results), EXEC, record.talk_turns, BatchOutcome(tuple(results)))
+        commands = batch_json.commands_of(action.content)
+        results = await self.batches.run(action.sandbox, action.instance, commands, timeout_s=action.timeout_s)
+        action.seconds["run"] = time.monotonic() - began
+        return Ran(observed("", results), EXEC, action.record.talk_turns, BatchOutcome(tuple(results)))
