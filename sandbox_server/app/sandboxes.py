@@ -65,6 +65,7 @@ from sandbox_server.sessions.expiry import Expiry
 from sandbox_server.sessions.final_patches import FinalPatches
 from sandbox_server.sessions.forking import Forking
 from sandbox_server.sessions.kinds import Kinds, TaskKind
+from sandbox_server.sessions.origins import Origins
 from sandbox_server.sessions.reaper import Reaper
 from sandbox_server.sessions.rebuilding import Rebuilding
 from sandbox_server.sessions.recovery import Recovery
@@ -251,18 +252,26 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
         )
         listing = Listing(base.database)
         sessions = SessionService(data, task_starts, acting, ends, rewards, localizing, listing, fleet)
-        forking = Forking(
+        origins = Origins(
             runtime,
             data,
-            workspaces,
-            starts,
             placement,
             acting,
             checkpointing,
+            node=node,
+            wait_s=settings.command_timeout_s + settings.action_wait_s,
+        )
+        forking = Forking(
+            data,
+            workspaces,
+            starts,
+            origins,
+            checkpointing,
             listing,
             state.runs,
-            configs.fork_config(settings),
             ends.close,
+            start_timeout_s=settings.start_timeout_s,
+            session_max_s=settings.session_max_s,
         )
         policy = box_policy(settings, cpus=(await runtime.facts()).cpus)
         box_images = BoxImages(
@@ -313,7 +322,7 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
         box_forks = BoxForks(boxes, box_creation, states, state.boxes, ending)
         stack.push_async_callback(box_forks.close)
         copies = Copies(
-            forking,
+            origins,
             checkpointing,
             workspaces,
             starts,

@@ -7,7 +7,6 @@ from sandbox_server.sessions.config import (
     CheckpointConfig,
     DialectConfig,
     EndConfig,
-    ForkConfig,
     RegularConfig,
     RestoreConfig,
     SleepConfig,
@@ -82,16 +81,6 @@ def restore_config(settings: Settings) -> RestoreConfig:
         restore=settings.restore,
         restore_timeout_s=settings.restore_timeout_s,
         command_timeout_s=settings.command_timeout_s,
-    )
-
-
-def fork_config(settings: Settings) -> ForkConfig:
-    """For `Forking`."""
-    return ForkConfig(
-        node=settings.node_id,
-        wait_s=settings.command_timeout_s + settings.action_wait_s,
-        start_timeout_s=settings.start_timeout_s,
-        session_max_s=settings.session_max_s,
     )
 
 

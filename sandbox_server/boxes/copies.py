@@ -17,7 +17,7 @@ from sandbox_server.images.workspaces import Workspaces
 from sandbox_server.records import BoxKind, BoxRecord, SessionRecord
 from sandbox_server.sandbox.base import ContainerSpec, Sandbox
 from sandbox_server.sessions.checkpointing import Checkpointing, Origin
-from sandbox_server.sessions.forking import Forking
+from sandbox_server.sessions.origins import Origins
 from sandbox_server.starts.log import SessionLog
 from sandbox_server.starts.starts import Starts
 from sandbox_server.state.boxes import BoxFacts
@@ -49,7 +49,7 @@ class Copies:
 
     def __init__(
         self,
-        forking: Forking,
+        origins: Origins,
         checkpointing: Checkpointing,
         workspaces: Workspaces,
         starts: Starts,
@@ -61,7 +61,7 @@ class Copies:
         max_s: float,
     ) -> None:
         """`max_s`: the longest life of a box (SANDBOX_BOX_MAX_S)."""
-        self._forking = forking
+        self._origins = origins
         self._checkpointing = checkpointing
         self._workspaces = workspaces
         self._starts = starts
@@ -75,7 +75,7 @@ class Copies:
         """A copy of the session after its action `at` (None: its last one). Cancelling the call leaves nothing behind.
 
         Raises:
-            As `Forking.fork`.
+            As `Origins.of`, then as `Starts.begin`.
         """
         for _ in range(_DAMAGED):
             with suppress(Damaged):
@@ -83,7 +83,7 @@ class Copies:
         raise InfrastructureError(f"{_DAMAGED} checkpoints were damaged and are removed; send the request again")
 
     async def _open(self, sid: str, at: int | None) -> OpenedCopy:
-        origin = await self._forking.origin(sid, at)
+        origin = await self._origins.of(sid, at)
         life_s = min(LIFE_S, self._max_s)
         plan = _Plan(origin, self._checkpointing, self._workspaces, self._store, self._facts, life_s, self._max_s)
         self._starts.groups.announce(plan.name, 1, time.monotonic())  # or the pool would make more for siblings

@@ -46,17 +46,6 @@ class RestoreConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class ForkConfig:
-    """Limits of copies of sessions."""
-
-    node: str
-    wait_s: float
-    """Wait for the session's lock."""
-    start_timeout_s: float
-    session_max_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class CheckpointConfig:
     """Limits of checkpoints."""
 

@@ -7,8 +7,8 @@ restored, scored and copied like its parent.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 
 from sandbox_server import telemetry
@@ -16,28 +16,13 @@ from sandbox_server.catalogue.insight.listing import Listing
 from sandbox_server.catalogue.insight.records import Seen
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.checkpoints.store import Damaged
-from sandbox_server.errors import (
-    InfrastructureError,
-    IsBox,
-    MalformedRequest,
-    NotForkable,
-    OwnedElsewhere,
-    ServiceError,
-    SessionBusy,
-    SessionOver,
-    UnknownInstance,
-    UnknownSession,
-)
-from sandbox_server.fleet.placement import Placement
+from sandbox_server.errors import InfrastructureError, ServiceError, UnknownSession
 from sandbox_server.images.workspaces import Workspaces
-from sandbox_server.lifecycle import SessionState
 from sandbox_server.records import SessionRecord
-from sandbox_server.sandbox.base import ContainerSpec, Runtime, Sandbox
-from sandbox_server.scoring.journals import Journals
-from sandbox_server.sessions.acting import Acting, refusal
+from sandbox_server.sandbox.base import ContainerSpec, Sandbox
 from sandbox_server.sessions.checkpointing import Checkpointing, Origin
-from sandbox_server.sessions.config import ForkConfig
 from sandbox_server.sessions.data import SessionData
+from sandbox_server.sessions.origins import Origins
 from sandbox_server.starts.plan import TaskPlan
 from sandbox_server.starts.starts import Starts
 from sandbox_server.starts.together import together
@@ -53,31 +38,29 @@ class Forking:
 
     def __init__(
         self,
-        runtime: Runtime,
         data: SessionData,
         workspaces: Workspaces,
         starts: Starts,
-        placement: Placement,
-        acting: Acting,
+        origins: Origins,
         checkpointing: Checkpointing,
         listing: Listing,
         run_state: RunState,
-        config: ForkConfig,
         close: Callable[[str], Awaitable[object]],
+        *,
+        start_timeout_s: float,
+        session_max_s: float,
     ) -> None:
-        """`close(sid)` ends a copy that is not needed."""
-        self._runtime = runtime
+        """`close(sid)` ends a copy that is not needed. `session_max_s`: the longest life of a copy."""
         self._data = data
         self._workspaces = workspaces
         self._starts = starts
-        self._placement = placement
-        self._acting = acting
+        self._origins = origins
         self._checkpointing = checkpointing
         self._listing = listing
         self._run_state = run_state
-        self._config = config
         self._close = close
-        self._journals = Journals(data.store, data.history)
+        self._start_timeout_s = start_timeout_s
+        self._session_max_s = session_max_s
 
     async def fork(
         self, sid: str, n: int, *, at: int | None = None, idempotency_key: str = ""
@@ -91,7 +74,7 @@ class Forking:
             UnknownSession, IsBox, MalformedRequest (`at`), SessionBusy, SandboxLost: nothing was started. NotForkable:
             the contents of the sandbox prevent it. OwnedElsewhere. If no copy starts: as `Starts.begin`.
         """
-        parent, instance = await self._parent(sid)
+        parent, instance = await self._origins.parent(sid)
         request = "\0".join(("fork", sid, str(n), str(at), idempotency_key)) if idempotency_key else ""
         if request and (known := await self._run_state.started(request)):
             return known.split(), []
@@ -102,15 +85,6 @@ class Forking:
                 await asyncio.gather(*(self._close(one) for one in sids), return_exceptions=True)
                 return answer, []
         return sids, failed
-
-    async def origin(self, sid: str, at: int | None) -> Origin:
-        """The state from which a copy after action `at` (None: the last one) starts on this node.
-
-        Raises:
-            As `fork`, before its first copy starts.
-        """
-        parent, instance = await self._parent(sid)
-        return await self._origin(parent, instance, 1, at)
 
     async def tree(self, sid: str) -> list[Seen]:
         """The session, its ancestors, and all their copies, oldest first.
@@ -126,18 +100,6 @@ class Forking:
         ]
         return [replace(seen, record=now or seen.record) for seen, now in zip(family, present, strict=True)]
 
-    async def _parent(self, sid: str) -> tuple[SessionRecord, TaskInstance]:
-        """The session to copy, and its instance."""
-        parent = await self._data.session(sid)
-        if parent is None:
-            raise UnknownSession.of(sid)
-        if not parent.kind.is_rollout:
-            raise IsBox(f"session {sid} is a box: only sessions of instances are copied")
-        try:
-            return parent, await self._data.instances.by_id(parent.instance_id)
-        except UnknownInstance as error:
-            raise NotForkable(f"the instance of session {sid} was removed: {error.detail}") from error
-
     async def _undamaged(
         self, parent: SessionRecord, instance: TaskInstance, n: int, at: int | None
     ) -> tuple[list[str], list[ServiceError]]:
@@ -152,7 +114,7 @@ class Forking:
         self, parent: SessionRecord, instance: TaskInstance, n: int, at: int | None, *, anew: bool
     ) -> tuple[list[str], list[ServiceError]]:
         """`anew`: do not use stored checkpoints."""
-        origin = await self._origin(parent, instance, n, at, anew=anew)
+        origin = await self._origins.find(parent, instance, n, at, anew=anew)
         self._starts.groups.announce(instance.instance_id, n, time.monotonic())
         if not origin.again:
             return await self._copies(origin, n)
@@ -161,7 +123,7 @@ class Forking:
         if n == 1:
             return [sid], []
         try:
-            origin = await self._as_copy(origin, sid)
+            origin = await self._origins.as_copy(origin, sid)
             sids, failed = await self._copies(origin, n - 1)
         except ServiceError as error:
             return [sid], [error] * (n - 1)
@@ -169,66 +131,6 @@ class Forking:
             await self._close(sid)
             raise
         return [sid, *sids], failed
-
-    # ---- where copies begin
-
-    async def _origin(
-        self, parent: SessionRecord, instance: TaskInstance, n: int, at: int | None, *, anew: bool = False
-    ) -> Origin:
-        """The state from which `n` copies start. `anew`: as in `_fork`."""
-        if parent.state == SessionState.LIVE and not parent.asleep and at in (None, parent.actions):
-            return await self._present(parent.sid, instance, at)
-        await self._placement.settle(instance, n)
-        origin = await self._past(parent, instance, at)
-        return replace(origin, checkpoint=None) if anew else origin
-
-    async def _present(self, sid: str, instance: TaskInstance, at: int | None) -> Origin:
-        """A new checkpoint of a live session."""
-        await self._acting.sandbox(sid)  # restored here first, if its node has died
-        async with self._held(sid) as record:
-            if at is not None and at != record.actions:
-                raise SessionBusy(f"session {sid} went on to action {record.actions} meanwhile; send the request again")
-            sandbox = await self._runtime.attach(record.container_id)
-            checkpoint = await self._checkpointing.take(record, sandbox, instance)
-        actions = await self._journals.complete(record)
-        return Origin(record, instance, actions[: record.actions], checkpoint, undone=record.undone)
-
-    @asynccontextmanager
-    async def _held(self, sid: str) -> AsyncIterator[SessionRecord]:
-        """Lock a live session of this node between two actions; yields its record."""
-        store = self._data.store
-        async with store.lock(sid, self._config.wait_s):
-            record = await store.session(sid)
-            if record is None or record.state != SessionState.LIVE:
-                raise refusal(record)
-            if record.node != self._config.node:
-                raise OwnedElsewhere(record.node)
-            if await store.interrupted(sid):
-                raise SessionBusy(
-                    f"session {sid} was interrupted during an action; its next action settles that, copy it then"
-                )
-            yield record
-
-    async def _past(self, parent: SessionRecord, instance: TaskInstance, at: int | None) -> Origin:
-        """The nearest checkpoint of a session or its ancestors, and the actions after it."""
-        if parent.state == SessionState.LOST and at is None:
-            raise SessionOver(f"session {parent.sid} was lost; name the action to go on from: `at`")
-        actions = await self._journals.complete(parent)
-        wanted = parent.actions if at is None else at
-        if wanted > len(actions):
-            raise MalformedRequest(f"at: session {parent.sid} has {len(actions)} actions, not {wanted}")
-        return await self._checkpointing.origin(parent, instance, actions[:wanted])
-
-    async def _as_copy(self, origin: Origin, first: str) -> Origin:
-        """The origin for further copies: a checkpoint of the first copy, in which the actions were run again."""
-        async with self._held(first) as record:
-            if record.actions != origin.at:  # a client found and used it: its state is not the parent's
-                return origin
-            sandbox = await self._runtime.attach(record.container_id)
-            checkpoint = await self._checkpointing.take(record, sandbox, origin.instance, of=origin.parent.sid)
-        return replace(origin, checkpoint=checkpoint)
-
-    # ---- copies
 
     async def _copies(self, origin: Origin, n: int) -> tuple[list[str], list[ServiceError]]:
         spec = None
@@ -239,8 +141,8 @@ class Forking:
     async def _copy(self, origin: Origin, *, spec: ContainerSpec | None = None) -> str:
         """Start a copy and return its sid."""
         parent = origin.parent
-        plan = _Plan(self._checkpointing, origin, self._workspaces, self._data, self._config.session_max_s, spec)
-        wait_s = self._config.start_timeout_s + sum(action.duration_s for action in origin.again)
+        plan = _Plan(self._checkpointing, origin, self._workspaces, self._data, self._session_max_s, spec)
+        wait_s = self._start_timeout_s + sum(action.duration_s for action in origin.again)
         try:
             record = await self._starts.begin(plan, run=parent.run, owner=parent.owner, wait_s=wait_s)
         except ServiceError as error:
