@@ -13,7 +13,7 @@ from sandbox_server.state.history import MAX_BYTES, MAX_TEXTS
 from sandbox_server.state.keys import Keys
 from sandbox_server.state.store import Store
 
-from .rollout import action, do, in_flight, session
+from .rollout import Open, action, do, in_flight, session
 
 
 async def test_a_session_comes_back_as_it_was(store: Store) -> None:
@@ -108,6 +108,30 @@ async def test_live_lists_a_nodes_unended_sessions(store: Store) -> None:
     assert await store.live("elsewhere") == []
     await store.move(session("2"), "lost", frozenset({"ending"}))
     assert [r.sid for r in await store.live("n1")] == ["1"]
+
+
+async def test_one_node_takes_over_a_session_of_a_dead_one(open_store: Open) -> None:
+    """Two nodes would restore it, each in a container of its own, and the dead one would list it again."""
+    dead, one, two = await open_store("n1"), await open_store("n2"), await open_store("n3")
+    await dead.put_session(session())
+    async with dead.turn("7", in_flight(), wait_s=5):
+        assert await one.adopt(session(node="n2", container_id="new"), "n1")
+        assert not await one.interrupted("7")
+    assert not await two.adopt(session(node="n3"), "n1")
+    assert await one.adopt(session(node="n2"), "n1"), "sent again"
+    assert (await two.session("7")).container_id == "new"
+    assert [found.node for found in await two.live()] == ["n2"] and await two.live("n1") == []
+
+
+@pytest.mark.parametrize("n", [3, 300], ids=["by a script", "in pieces"])
+async def test_a_rebuilt_session_knows_its_idempotency_keys(store: Store, n: int) -> None:
+    """A retry after an outage of Redis would get the observation of another action, or run its command twice."""
+    actions = [action(seq, idempotency_key=f"k{seq}" if seq != 2 else "") for seq in range(1, n + 1)]
+    await store.rebuild(session(actions=n), actions)
+    assert await store.actions("7") == actions
+    for seq in (1, 3):
+        async with store.turn("7", in_flight(), idempotency_key=f"k{seq}", wait_s=5) as turn:
+            assert turn.stored == actions[seq - 1]
 
 
 async def test_an_ended_session_is_kept_for_its_ttl_and_its_undo_goes(

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from sandbox_server.errors import StateUnavailable
+from sandbox_server.errors import SessionBusy, StateUnavailable
 from sandbox_server.state.connection import Connection
 from sandbox_server.state.keys import Keys
 from sandbox_server.state.store import Store
@@ -130,6 +130,65 @@ async def test_texts_come_back_as_they_were(store: Store) -> None:
     for actions in (many[:3], many):
         await store.rebuild(session(actions=len(actions)), actions, to_sql=True)
         assert await store.actions("7") == actions
+
+
+async def test_a_node_whose_session_was_taken_over_acknowledges_nothing(open_store: Open) -> None:
+    """It was cut off and declared dead: the action that it ran in its old container would enter the journal."""
+    former, present = await open_store("n1"), await open_store("n2")
+    await former.put_session(session())
+    async with former.turn("7", in_flight(), wait_s=5) as late:
+        assert await present.adopt(session(node="n2"), session())
+        with pytest.raises(StateUnavailable):
+            await late.acknowledge(action(), cwd="/", talk_turns=0, timings_s={})
+    assert await present.actions("7") == [] and (await present.session("7")).actions == 0
+
+
+async def test_no_turn_on_a_session_of_another_node(open_store: Open) -> None:
+    """Its action would run without the session's container, and hold up the node that has it."""
+    owner, other = await open_store("n1"), await open_store("n2")
+    await owner.put_session(session())
+    async with other.turn("7", in_flight(), wait_s=5) as turn:
+        assert turn.record.node == "n1" and not turn.may_run
+        await do(owner, 1)
+    assert await left_in_flight(owner, "7") is None
+
+
+@pytest.mark.parametrize("end", ["acknowledge", "withdraw"])
+async def test_a_late_turn_ends_nothing_of_its_successor(open_store: Open, end: str) -> None:
+    """Two requests would act at once, and the successor's action would not count as interrupted if it died."""
+    former = await open_store("n1")
+    await former.put_session(session())
+    async with former.turn("7", in_flight("old"), wait_s=5) as late:
+        present, other = await open_store("n1"), await open_store("n2")
+        async with present.turn("7", in_flight("new"), wait_s=5) as turn:
+            if end == "acknowledge":
+                with pytest.raises(StateUnavailable):
+                    await late.acknowledge(action(), cwd="/", talk_turns=0, timings_s={})
+            else:
+                await late.withdraw("7")
+                assert await left_in_flight(present, "7") == in_flight("new")
+            with pytest.raises(SessionBusy):
+                async with other.lock("7", 0.1):
+                    pass
+            assert turn.may_run
+
+
+async def test_an_exchange_that_is_sent_twice_counts_once(
+    store: Store, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection broke before the reply: an action would be journaled twice, or be its own interruption."""
+    script = connection.script
+
+    async def twice(*args: object) -> object:
+        await script(*args)
+        return await script(*args)
+
+    monkeypatch.setattr(connection, "script", twice)
+    await store.put_session(session())
+    async with store.turn("7", in_flight(), wait_s=5) as turn:
+        assert turn.may_run and turn.interrupted is None
+        await turn.acknowledge(action(), cwd="/", talk_turns=0, timings_s={})
+    assert await store.actions("7") == [action()] and (await store.session("7")).actions == 1
 
 
 async def test_an_action_costs_two_round_trips(store: Store, url: str, connection: Connection) -> None:
