@@ -97,19 +97,10 @@ class BashFileSystem:
             try:
                 async with self._file_channels.exchange(fresh=bool(attempt)) as exchange:
                     await exchange.tell("get", user, _text(path))
-                    async with aclosing(_bounded(exchange.data())) as data:
-                        head = b""
-                        async for piece in data:
-                            if not began:  # the path, ending in NUL, comes before the file
-                                head += piece
-                                _, nul, piece = head.partition(b"\0")
-                                if not nul:
-                                    if len(head) > _LONGEST_PATH:
-                                        raise CommandBroken("The beginning of an answer about a file")
-                                    continue
-                                began = True
-                            if piece:
-                                yield piece
+                    async with aclosing(_content(exchange)) as content:
+                        async for piece in content:
+                            began = True
+                            yield piece
                     word = exchange.word
                 if word != "ok":
                     raise error_of(word, path, user)
@@ -169,6 +160,22 @@ async def _pieces(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             del kept[:_PIECE]
     if kept:
         yield bytes(kept)
+
+
+async def _content(exchange: Exchange) -> AsyncGenerator[bytes, None]:
+    """Yield the file's bytes of a `get`. The file's path, ending in NUL, comes before them."""
+    head = b""
+    async with aclosing(_bounded(exchange.data())) as data:
+        async for piece in data:
+            head += piece
+            if b"\0" in head:
+                break
+            if len(head) > _LONGEST_PATH:
+                raise CommandBroken("The beginning of an answer about a file")
+        if rest := head.partition(b"\0")[2]:
+            yield rest
+        async for piece in data:
+            yield piece
 
 
 async def _bounded(data: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
