@@ -10,6 +10,7 @@ import json
 import re
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from starlette.datastructures import Headers
@@ -124,7 +125,10 @@ def operator_key(entries: Sequence[str]) -> str:
 
 
 class BoundBody:
-    """Answers 413 past `max_bytes` (at once by Content-Length, else once that much was read), 408 past `timeout_s`."""
+    """Answers 413 past `max_bytes` (by Content-Length, else once that much was read), 408 past `timeout_s`.
+
+    Before a 413 some of what is still sent is read and dropped, for `timeout_s` at most.
+    """
 
     def __init__(self, app: ASGIApp, max_bytes: int, timeout_s: float) -> None:
         self._app = app
@@ -138,14 +142,14 @@ class BoundBody:
             return
         error = RequestTooLarge(f"The body is larger than {self._max / 2**20:g} MB (SANDBOX_MAX_BODY_MB).")
         headers = Headers(scope=scope)
+        until = asyncio.get_running_loop().time() + self._timeout_s
         length = headers.get("content-length", "")
         if is_whole(length) and whole(length, self._max) is None:
             if "expect" not in headers:  # with it the client sends no body before our answer
-                await self._drain(receive)
+                await self._drain(receive, until)
             await send_error(scope, send, error)
             return
         came, whole_body = 0, False
-        until = asyncio.get_running_loop().time() + self._timeout_s
 
         async def bounded() -> Message:
             nonlocal came, whole_body
@@ -159,19 +163,22 @@ class BoundBody:
             whole_body = not message.get("more_body", False)
             came += len(message.get("body", b""))
             if came > self._max:
-                await self._drain(receive)
+                if not whole_body:
+                    await self._drain(receive, until)
                 raise error
             return message
 
         await self._app(scope, bounded, send)
 
-    async def _drain(self, receive: Receive) -> None:
+    async def _drain(self, receive: Receive, until: float) -> None:
         came = 0
-        while came < _DRAINED * self._max:
-            message = await receive()
-            came += len(message.get("body", b""))
-            if not message.get("more_body", False):
-                return
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(until):
+                while came < _DRAINED * self._max:
+                    message = await receive()
+                    came += len(message.get("body", b""))
+                    if not message.get("more_body", False):
+                        return
 
 
 async def send_error(

@@ -1,0 +1,141 @@
+"""Keys and the bound on bodies, before any route."""
+
+import asyncio
+import base64
+from collections.abc import Sequence
+
+import pytest
+from starlette.types import Message, Receive, Scope, Send
+
+from sandbox_server.app.access import BoundBody, RequireKey, operator_key, role_of
+from sandbox_server.errors import BodyTooSlow, RequestTooLarge
+from sandbox_server.protocols._wire import KEY_NAME, KEY_OWNER, KEY_VIEWS
+
+KEYS = ["operators-key", "alice=alices-secret"]
+VIEWS = ["looks-on-key"]
+OPERATOR, VIEWER = ("", "", False), ("", "", True)
+ALICE = ("alice", "alice", False)
+ALICE_OF_BEFORE = ("", "alice", False)
+"""The whole entry, as releases without names took it: Alice holds it, so it opens what is Alice's and no more."""
+
+
+async def _admitted(headers: dict[str, str]) -> tuple[object, ...] | int:
+    """Name, owner and views of the key that let the request in; the status if none did."""
+    scopes: list[Scope] = []
+    sent: list[Message] = []
+
+    async def inner(scope: Scope, receive: Receive, send: Send) -> None:
+        scopes.append(scope)
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    scope = {"type": "http", "path": "/v1/sessions", "headers": pairs}
+    await RequireKey(inner, KEYS, VIEWS)(scope, _never, send)
+    if not scopes:
+        return int(sent[0]["status"])
+    return tuple(scopes[0][name] for name in (KEY_NAME, KEY_OWNER, KEY_VIEWS))
+
+
+async def _never() -> Message:
+    raise AssertionError("the body is not read before the key is known")
+
+
+def _basic(text: str) -> dict[str, str]:
+    return {"Authorization": "Basic " + base64.b64encode(text.encode()).decode()}
+
+
+@pytest.mark.parametrize(
+    ("headers", "who"),
+    [
+        ({"X-API-Key": "operators-key"}, OPERATOR),
+        ({"X-API-Key": "alices-secret"}, ALICE),
+        ({"X-API-Key": "alice=alices-secret"}, ALICE_OF_BEFORE),
+        ({"X-API-Key": "looks-on-key"}, VIEWER),
+        (_basic("alice:alices-secret"), ALICE),
+        (_basic("alice:alice=alices-secret"), ALICE_OF_BEFORE),
+        (_basic("operators-key:wrong"), 401),  # the name of a user is no key
+        ({"X-API-Key": "wrong", "Authorization": "Bearer alices-secret"}, ALICE),
+        *(({"X-API-Key": key}, 401) for key in ("", "alice", "alice=", "alices-secre", "alices-secretx")),
+    ],
+)
+async def test_whose_key_it_is(headers: dict[str, str], who: tuple[object, ...] | int) -> None:
+    """A tenant would act as the operator, or nobody's text would open the service."""
+    assert await _admitted(headers) == who
+
+
+@pytest.mark.parametrize("key", ["operators-key", "alices-secret", "alice=alices-secret"])
+def test_a_key_for_reading_that_changes_things_is_refused(key: str) -> None:
+    """Whoever gets the key for a dashboard could end every session."""
+    with pytest.raises(ValueError, match="SANDBOX_VIEW_KEYS"):
+        RequireKey(_unused, KEYS, [key])
+
+
+def test_who_may_see_the_pages() -> None:
+    """The pages show all runs: a tenant would see those of others."""
+    role = role_of(KEYS, VIEWS)
+    given = ["operators-key", "looks-on-key", "alices-secret", "alice=alices-secret", "", "wrong"]
+    assert [role(key) for key in given] == ["operator", "viewer", None, None, None, None]
+
+
+def test_the_servers_own_requests_use_an_operators_key() -> None:
+    """The command line would ask with a tenant's key, and see that tenant's sessions alone."""
+    assert operator_key(["alice=alices-secret", "operators-key"]) == "operators-key"
+    assert operator_key([]) == ""
+
+
+async def _unused(scope: Scope, receive: Receive, send: Send) -> None:
+    raise AssertionError("nothing may be asked")
+
+
+async def _read(pieces: Sequence[bytes], *, length: int | None = None, timeout_s: float = 5.0) -> bytes | int:
+    """What a route reads of a body whose pieces come one by one, at most 10 bytes; or the status it never sees."""
+    waiting = list(pieces)
+    read = bytearray()
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        if not waiting:
+            await asyncio.sleep(3600)
+        return {"type": "http.request", "body": waiting.pop(0), "more_body": bool(waiting) or timeout_s < 1}
+
+    async def route(scope: Scope, receive: Receive, send: Send) -> None:
+        more = True
+        while more:
+            message = await receive()
+            read.extend(message["body"])
+            more = message["more_body"]
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    headers = [] if length is None else [(b"content-length", str(length).encode())]
+    scope = {"type": "http", "path": "/", "headers": headers}
+    await BoundBody(route, 10, timeout_s)(scope, receive, send)
+    return int(sent[0]["status"]) if sent else bytes(read)
+
+
+async def test_a_body_has_a_bound() -> None:
+    """One request would fill the server's memory, whether or not it says beforehand how much it sends."""
+    assert await _read([b"12345", b"67890"]) == b"1234567890"
+    assert await _read([b"12345", b"67890"], length=10) == b"1234567890"
+    assert await _read([b"12345", b"678901"], length=11) == 413
+    assert await _read([b"1"], length=10**30) == 413
+    with pytest.raises(RequestTooLarge):
+        await _read([b"12345", b"678901", b"23"])
+
+
+async def test_a_body_that_is_too_large_in_its_last_piece_is_answered() -> None:
+    """The server waited for more of a body that had ended, and the client for an answer."""
+    with pytest.raises(RequestTooLarge):
+        async with asyncio.timeout(60):
+            await _read([b"12345", b"678901"])
+
+
+async def test_a_body_that_does_not_end_has_a_bound() -> None:
+    """Clients that hang would hold the server's connections for good."""
+    with pytest.raises(BodyTooSlow):
+        await _read([b"123"], timeout_s=0.05)
+    async with asyncio.timeout(60):
+        assert await _read([b"123"], length=11, timeout_s=0.05) == 413, "announced as too large, and never sent"
