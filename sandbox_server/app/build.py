@@ -5,11 +5,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from sandbox_server import __version__
+from sandbox_server.app.box_parts import BoxParts, open_boxes
 from sandbox_server.app.engine import engine_disk_of
 from sandbox_server.app.foundation import Foundation, open_foundation
 from sandbox_server.app.gradings import Gradings, open_gradings
 from sandbox_server.app.parts import Parts
-from sandbox_server.app.sandboxes import Sandboxes, open_sandboxes
+from sandbox_server.app.session_parts import SessionParts, open_sessions
+from sandbox_server.app.upkeep import Upkeep, upkeep_of
 from sandbox_server.catalogue.insight.counts import Counts
 from sandbox_server.catalogue.insight.listing import Listing
 from sandbox_server.catalogue.insight.search import ActionSearch
@@ -34,7 +36,9 @@ class Server:
 
     foundation: Foundation
     gradings: Gradings
-    sandboxes: Sandboxes
+    sessions: SessionParts
+    boxes: BoxParts
+    upkeep: Upkeep
     heartbeat: Heartbeat
 
 
@@ -53,50 +57,50 @@ async def _facts(settings: Settings, boot: str, runtime: Runtime) -> NodeRecord:
     )
 
 
-async def _heartbeat(settings: Settings, base: Foundation, gradings: Gradings, sandboxes: Sandboxes) -> Heartbeat:
+async def _heartbeat(settings: Settings, base: Foundation, gradings: Gradings, sessions: SessionParts) -> Heartbeat:
     return Heartbeat(
         base.state.nodes,
         base.runtime,
-        sandboxes.starts,
-        sandboxes.placement,
+        sessions.starts,
+        sessions.placement,
         await _facts(settings, base.data.store.boot, base.runtime),
         gradings=lambda: gradings.queue.count,
         faults=lambda: base.faults.present,
-        requests=NodeRequests(sandboxes.fleet.announced, sandboxes.runs.hear),
+        requests=NodeRequests(sessions.fleet.announced, sessions.runs.hear),
     )
 
 
 @asynccontextmanager
 async def _kept_going(settings: Settings, server: Server) -> AsyncIterator[None]:
     """Run the background loops during the block."""
-    base, sandboxes = server.foundation, server.sandboxes
+    base, sessions, boxes, upkeep = server.foundation, server.sessions, server.boxes, server.upkeep
     beat_s, disk_s, watch_s = settings.node_beat_s, settings.disk_period_s, settings.disk_watch_s
     engine_disk = await engine_disk_of(settings, base.runtime, base.data.store, base.data.instances, base.faults)
-    session_disk = DiskWatch(base.runtime, base.data.store, sandboxes.kinds, sandboxes.ends.end, node=settings.node_id)
+    session_disk = DiskWatch(base.runtime, base.data.store, upkeep.kinds, sessions.ends.end, node=settings.node_id)
     metering = Metering(base.runtime, base.data.store, base.state.usage, node=settings.node_id)
     every = base.loops.every
     async with AsyncExitStack() as stack:
         for loop in (
             every(beat_s, server.heartbeat.beat, name="heartbeat"),
-            every(settings.reaper_period_s, sandboxes.reaper.sweep_all, name="reaper", at_once=False),
+            every(settings.reaper_period_s, upkeep.reaper.sweep_all, name="reaper", at_once=False),
             every(beat_s, server.gradings.balancer.look, name="balancer", at_once=False),
-            every(0, sandboxes.log.write, name="session-log"),
-            every(0, sandboxes.starts.pool.park, name="pool"),
+            every(0, sessions.log.write, name="session-log"),
+            every(0, sessions.starts.pool.park, name="pool"),
             *(
-                every(0, sandboxes.lookahead.prepare, name=f"lookahead-{number + 1}")
+                every(0, sessions.lookahead.prepare, name=f"lookahead-{number + 1}")
                 for number in range(lookahead_together)
             ),
             every(disk_s, engine_disk.look, name="engine-disk"),
-            every(disk_s, sandboxes.work.data_disk.look, name="data-disk"),
+            every(disk_s, sessions.work.data_disk.look, name="data-disk"),
             every(_WEIGH_S, base.runtime.weigh, name="cpu-weights", at_once=False),
             *([every(settings.run_cpu_period_s, metering.look, name="cpu")] if settings.run_cpu_s else []),
             *(
                 every(settings.reaper_period_s, look, name=name)
-                for name, look in (("sleep", sandboxes.sleeping.look), ("box-hibernation", sandboxes.hibernation.look))
+                for name, look in (("sleep", sessions.sleeping.look), ("box-hibernation", boxes.hibernation.look))
                 if settings.hibernate_s
             ),
-            every(_TIDY_S, sandboxes.snapshots.tidy, name="snapshots", at_once=False),
-            every(_TIDY_S, sandboxes.box_sleep.tidy, name="box-sleep", at_once=False),
+            every(_TIDY_S, boxes.snapshots.tidy, name="snapshots", at_once=False),
+            every(_TIDY_S, boxes.sleep.tidy, name="box-sleep", at_once=False),
             every(watch_s, session_disk.look, name="session-disk", at_once=False),
         ):
             await stack.enter_async_context(loop)
@@ -114,19 +118,21 @@ async def open_server(settings: Settings) -> AsyncIterator[Server]:
     async with (
         open_foundation(settings) as base,
         open_gradings(settings, base) as gradings,
-        open_sandboxes(settings, base, gradings) as sandboxes,
+        open_sessions(settings, base, gradings) as sessions,
+        open_boxes(settings, base, sessions) as boxes,
     ):
         await base.state.signals.open(gradings.rewards.awaited)
         await gradings.balancer.open()
-        await sandboxes.recovery.recover()
-        await sandboxes.templates.recover()
-        await sandboxes.snapshots.recover()
-        await sandboxes.box_sleep.tidy()
-        sandboxes.box_forks.tidy()
-        heartbeat = await _heartbeat(settings, base, gradings, sandboxes)
+        upkeep = upkeep_of(settings, base, gradings, sessions, boxes)
+        await upkeep.recovery.recover()
+        await boxes.templates.recover()
+        await boxes.snapshots.recover()
+        await boxes.sleep.tidy()
+        boxes.forks.tidy()
+        heartbeat = await _heartbeat(settings, base, gradings, sessions)
         await base.state.nodes.drained(settings.node_id)
         await heartbeat.beat()
-        server = Server(base, gradings, sandboxes, heartbeat)
+        server = Server(base, gradings, sessions, boxes, upkeep, heartbeat)
         async with _kept_going(settings, server):
             yield server
 
@@ -135,30 +141,31 @@ async def open_server(settings: Settings) -> AsyncIterator[Server]:
 async def build(settings: Settings) -> AsyncIterator[Parts]:
     """Open a server and give its parts to protocols and health checks. Raises as `open_server`."""
     async with open_server(settings) as server:
-        base, gradings, sandboxes = server.foundation, server.gradings, server.sandboxes
-        work, database, nodes = sandboxes.work, base.database, base.state.nodes
+        base, gradings = server.foundation, server.gradings
+        sessions, boxes = server.sessions, server.boxes
+        work, database, nodes = sessions.work, base.database, base.state.nodes
         yield Parts(
-            sessions=sandboxes.sessions,
+            sessions=sessions.service,
             receipts=base.data.history,
             instances=base.data.instances,
-            boxes=sandboxes.boxes,
-            box_seen=sandboxes.box_seen,
-            box_creation=sandboxes.box_creation,
-            copies=sandboxes.copies,
-            snapshots=sandboxes.snapshots,
-            snapshotting=sandboxes.snapshotting,
-            box_forks=sandboxes.box_forks,
-            templates=sandboxes.templates,
+            boxes=boxes.boxes,
+            box_seen=boxes.seen,
+            box_creation=boxes.creation,
+            copies=boxes.copies,
+            snapshots=boxes.snapshots,
+            snapshotting=boxes.snapshotting,
+            box_forks=boxes.forks,
+            templates=boxes.templates,
             grading=gradings.batches,
             rollouts=gradings.localizing.rollouts,
             session_tokens=SessionTokens(database),
             processes=work.processes,
             commands=work.commands,
             blobs=work.blobs,
-            session_boxes=sandboxes.session_boxes,
-            runs=sandboxes.runs,
-            forking=sandboxes.forking,
-            rollback=sandboxes.rollback,
+            session_boxes=boxes.of_sessions,
+            runs=sessions.runs,
+            forking=sessions.forking,
+            rollback=sessions.rollback,
             insight=Insight(Counts(database), Listing(database), ActionSearch(database), nodes.alive),
             nodes=nodes,
             logouts=base.state.logouts,
@@ -168,7 +175,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
                 "docker": base.runtime.ping,
                 "redis": base.data.store.ping,
                 "sql": database.ping,
-                "node": sandboxes.placement.ready,
+                "node": sessions.placement.ready,
                 "data": work.data_disk.check,
             },
         )

@@ -32,9 +32,9 @@ async def until(server: Server, sids: list[str]) -> None:
 
 async def finished(server: Server) -> str:
     """Start a session, change a file and call `finish`; the grading container exists afterwards."""
-    sid = await server.sandboxes.sessions.start(LEDGER)
-    await server.sandboxes.sessions.act(sid, ACTION)
-    await server.sandboxes.sessions.act(sid, FINISH)
+    sid = await server.sessions.service.start(LEDGER)
+    await server.sessions.service.act(sid, ACTION)
+    await server.sessions.service.act(sid, FINISH)
     await until(server, [sid])
     return sid
 
@@ -43,7 +43,7 @@ async def test_used_and_removed(settings: Settings) -> None:
     """The verdict waits only for the tests; the receipt has the duration of each stage."""
     async with open_server(settings) as server:
         sid = await finished(server)
-        answer = await server.sandboxes.sessions.reward(sid)
+        answer = await server.sessions.service.reward(sid)
         assert answer.verdict.name is VerdictName.UNRESOLVED
         await until(server, [])
         timings_s = (await server.foundation.data.history.receipt(answer.receipt))["timings_s"]
@@ -56,9 +56,9 @@ async def test_the_next_action_after_finish_still_runs(settings: Settings) -> No
     """`finish` does not end the session: later changes are graded too."""
     async with open_server(settings) as server:
         sid = await finished(server)
-        await server.sandboxes.sessions.act(sid, ACTION.replace("x.txt", "y.txt"))
-        assert (await server.sandboxes.sessions.reward(sid)).verdict.patch_applied
-        assert b"+++ b/y.txt" in ((await server.sandboxes.sessions.patch(sid)).diff or b"")
+        await server.sessions.service.act(sid, ACTION.replace("x.txt", "y.txt"))
+        assert (await server.sessions.service.reward(sid)).verdict.patch_applied
+        assert b"+++ b/y.txt" in ((await server.sessions.service.patch(sid)).diff or b"")
         await until(server, [])
 
 
@@ -66,10 +66,10 @@ async def test_a_lost_session(settings: Settings) -> None:
     """No patch will use the container, so it must be removed."""
     async with open_server(settings) as server:
         sid = await finished(server)
-        await server.foundation.runtime.remove((await server.sandboxes.sessions.view(sid)).record.container_id)
-        assert (await server.sandboxes.sessions.act(sid, ACTION)).error_code == "sandbox_lost"
+        await server.foundation.runtime.remove((await server.sessions.service.view(sid)).record.container_id)
+        assert (await server.sessions.service.act(sid, ACTION)).error_code == "sandbox_lost"
         await until(server, [])
-        assert (await server.sandboxes.sessions.reward(sid)).verdict.name is VerdictName.INFRA
+        assert (await server.sessions.service.reward(sid)).verdict.name is VerdictName.INFRA
 
 
 async def test_an_end_that_fails(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,18 +83,18 @@ async def test_an_end_that_fails(settings: Settings, monkeypatch: pytest.MonkeyP
 
             broken.setattr(server.foundation.data.history, "save_patch", unavailable)
             with pytest.raises(CatalogueUnavailable):
-                await server.sandboxes.sessions.postprocess(sid)
+                await server.sessions.service.postprocess(sid)
         await until(server, [])
-        assert (await server.sandboxes.sessions.reward(sid)).verdict.name is VerdictName.UNRESOLVED
+        assert (await server.sessions.service.reward(sid)).verdict.name is VerdictName.UNRESOLVED
 
 
 async def test_an_unchanged_tree(settings: Settings) -> None:
     """An empty patch is not run, so its container must be removed."""
     async with open_server(settings) as server:
-        sid = await server.sandboxes.sessions.start(LEDGER)
-        await server.sandboxes.sessions.act(sid, FINISH)
+        sid = await server.sessions.service.start(LEDGER)
+        await server.sessions.service.act(sid, FINISH)
         await until(server, [sid])
-        assert (await server.sandboxes.sessions.reward(sid)).verdict.name is VerdictName.EMPTY_PATCH
+        assert (await server.sessions.service.reward(sid)).verdict.name is VerdictName.EMPTY_PATCH
         await until(server, [])
 
 
@@ -105,17 +105,17 @@ async def test_a_server_that_stops(settings: Settings) -> None:
     async with open_runtime(settings) as runtime:
         assert await gradings(runtime) == []
     async with open_server(settings) as server:
-        assert (await server.sandboxes.sessions.reward(sid)).verdict.name is VerdictName.UNRESOLVED
+        assert (await server.sessions.service.reward(sid)).verdict.name is VerdictName.UNRESOLVED
 
 
 async def test_an_identical_patch_is_answered_without_a_container(settings: Settings) -> None:
     """Sixteen samples of one instance with the same patch need one run only."""
     async with open_server(settings) as server:
-        first, second = await server.sandboxes.sessions.start(LEDGER), await server.sandboxes.sessions.start(LEDGER)
+        first, second = await server.sessions.service.start(LEDGER), await server.sessions.service.start(LEDGER)
         for sid in (first, second):
-            await server.sandboxes.sessions.act(sid, ACTION)
-        one = await server.sandboxes.sessions.reward(first)
-        two = await server.sandboxes.sessions.reward(second)
+            await server.sessions.service.act(sid, ACTION)
+        one = await server.sessions.service.reward(first)
+        two = await server.sessions.service.reward(second)
         assert two.verdict == one.verdict
         assert two.receipt != one.receipt
         await until(server, [])
@@ -125,10 +125,10 @@ async def test_the_librarys_worker_starts_with_the_first_session_that_needs_it(s
     """Loaded without need it takes 170 MB; loaded too late it delays the first verdict by seconds."""
     async with open_server(settings) as server:
         library = server.gradings.rewards._queue._grading._graders["swebench"]._library  # type: ignore[attr-defined]  # of this grader alone
-        script = await server.sandboxes.sessions.start("samples__timespan-7")
+        script = await server.sessions.service.start("samples__timespan-7")
         await asyncio.sleep(0.2)
         assert library._worker is None
-        await server.sandboxes.sessions.start(LEDGER)
+        await server.sessions.service.start(LEDGER)
         await asyncio.gather(*server.gradings.rewards._later)
         assert library._worker is not None and library._worker.process.returncode is None
-        await server.sandboxes.sessions.close(script)
+        await server.sessions.service.close(script)

@@ -14,7 +14,7 @@ from .test_session_ends import ACTION, LEDGER
 async def test_the_reward_of_a_known_patch_takes_two_statements(settings: Settings) -> None:
     """Each statement and hop waits for a thread while containers are removed beside it: 19 ms where 6 are enough."""
     async with open_server(settings) as server:
-        sessions = server.sandboxes.sessions
+        sessions = server.sessions.service
         first, second = [await sessions.start(LEDGER) for _ in range(2)]
         for sid in (first, second):
             await sessions.act(sid, ACTION)

@@ -50,28 +50,28 @@ STEPS: dict[str, Callable[[Server], None]] = {
 async def test_a_server_that_died_during_an_end(settings: Settings, step: str) -> None:
     """A session stays half ended for ever: without a patch or verdict, or with a container or slot."""
     async with open_server(settings) as first:
-        sid = await first.sandboxes.sessions.start(LEDGER)
-        await first.sandboxes.sessions.act(sid, ACTION)
+        sid = await first.sessions.service.start(LEDGER)
+        await first.sessions.service.act(sid, ACTION)
         STEPS[step](first)
         if step == "container removed":  # after the answer
-            assert await first.sandboxes.sessions.postprocess(sid) is not None
+            assert await first.sessions.service.postprocess(sid) is not None
         else:
             with pytest.raises(Died):
-                await first.sandboxes.sessions.postprocess(sid)
+                await first.sessions.service.postprocess(sid)
     async with open_server(settings) as second:
         for known in (
             await second.foundation.data.store.session(sid),
             await second.foundation.data.history.session(sid),
         ):
             assert known is not None and (known.state, known.end_reason) == ("ended", "postprocess")
-        await second.sandboxes.ending.close()  # the removals under way
+        await second.sessions.ending.close()  # the removals under way
         assert all(container.role is not Role.SESSION for container in await second.foundation.runtime.list())
-        assert second.sandboxes.starts.used == 0
-        assert b"+++ b/x.txt" in ((await second.sandboxes.sessions.patch(sid)).diff or b"")
+        assert second.sessions.starts.used == 0
+        assert b"+++ b/x.txt" in ((await second.sessions.service.patch(sid)).diff or b"")
         if grading := second.gradings.rewards._running.get(sid):  # begun though nobody asks for the reward
             await grading
         assert await second.foundation.data.history.graded(sid) is not None
-        assert (await second.sandboxes.sessions.reward(sid)).verdict.name is VerdictName.UNRESOLVED
+        assert (await second.sessions.service.reward(sid)).verdict.name is VerdictName.UNRESOLVED
 
 
 @pytest.mark.parametrize("name", ["move", "take", "save_patch"])
@@ -113,24 +113,24 @@ async def test_a_start_during_a_reapers_pass(settings: Settings, moment: str) ->
         async def and_then_a_start(*arguments: Any) -> Any:
             found = await method(*arguments)
             if not started:
-                started.append(await server.sandboxes.sessions.start(LEDGER))
+                started.append(await server.sessions.service.start(LEDGER))
                 await asyncio.sleep(1.2)
             return found
 
         setattr(owner, name, and_then_a_start)
-        await server.sandboxes.reaper.sweep()
-        assert (await server.sandboxes.sessions.act(started[0], ACTION)).error_code == ""
-        await server.sandboxes.sessions.close(started[0])
-        assert server.sandboxes.starts.used == 0
+        await server.upkeep.reaper.sweep()
+        assert (await server.sessions.service.act(started[0], ACTION)).error_code == ""
+        await server.sessions.service.close(started[0])
+        assert server.sessions.starts.used == 0
 
 
 async def test_a_start_that_ends_between_the_reapers_two_looks(settings: Settings) -> None:
     """A session that the reaper finds in SQL, but had not found in Redis, is put back without its newest actions."""
     async with open_server(settings) as server:
-        sid = await server.sandboxes.sessions.start(LEDGER)
-        await server.sandboxes.sessions.act(sid, ACTION)
+        sid = await server.sessions.service.start(LEDGER)
+        await server.sessions.service.act(sid, ACTION)
         async with asyncio.timeout(20):
-            await server.sandboxes.log.drain()
+            await server.sessions.log.drain()
         store: Any = server.foundation.data.store
         look, looks = store.session, 0
 
@@ -140,17 +140,17 @@ async def test_a_start_that_ends_between_the_reapers_two_looks(settings: Setting
             return None if looks == 1 else await look(asked)
 
         store.session = too_early_once
-        found = await server.sandboxes.recovery._rebuilding.remembered(sid)
+        found = await server.upkeep.recovery._rebuilding.remembered(sid)
         store.session = look
         assert found is not None and found.actions == 1
         assert [action.seq for action in await store.actions(sid)] == [1]
-        assert (await server.sandboxes.sessions.act(sid, ACTION)).seq == 2
+        assert (await server.sessions.service.act(sid, ACTION)).seq == 2
 
 
 async def test_slots_are_given_back_once_each(settings: Settings) -> None:
     """Concurrent ends lose a slot for good, or an end that is reported twice frees another session's slot."""
     async with open_server(settings.model_copy(update={"max_sessions": 2})) as server:
-        starts = server.sandboxes.starts
+        starts = server.sessions.starts
         ledger = await server.foundation.data.instances.by_id(LEDGER)
         waiting = {asyncio.create_task(starts.start(ledger)) for _ in range(6)}
         pending = waiting
@@ -172,7 +172,7 @@ async def test_slots_are_given_back_once_each(settings: Settings) -> None:
 async def test_a_start_that_is_cut_off_gives_its_slot_back(settings: Settings) -> None:
     """Clients that disconnect during their starts fill the node for good."""
     async with open_server(settings.model_copy(update={"max_sessions": 3, "pool_size": 0})) as server:
-        starts = server.sandboxes.starts
+        starts = server.sessions.starts
         ledger = await server.foundation.data.instances.by_id(LEDGER)
         answered: set[str] = set()
         for pause_s in (0.0, 0.001, 0.05, 0.15, 0.3):
@@ -208,8 +208,8 @@ async def test_a_session_that_was_given_to_a_repeated_start_stays(settings: Sett
 async def test_a_verdict_that_cannot_be_written(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """A verdict that is not in SQL is answered, and later a different one."""
     async with open_server(settings) as server:
-        sid = await server.sandboxes.sessions.start(LEDGER)
-        await server.sandboxes.sessions.act(sid, ACTION)
+        sid = await server.sessions.service.start(LEDGER)
+        await server.sessions.service.act(sid, ACTION)
         with monkeypatch.context() as broken:
 
             async def unavailable(*_: object) -> None:
@@ -217,8 +217,8 @@ async def test_a_verdict_that_cannot_be_written(settings: Settings, monkeypatch:
 
             broken.setattr(server.foundation.data.history, "save_graded", unavailable)
             with pytest.raises(CatalogueUnavailable):
-                await server.sandboxes.sessions.reward(sid)
-        first, second = await server.sandboxes.sessions.reward(sid), await server.sandboxes.sessions.reward(sid)
+                await server.sessions.service.reward(sid)
+        first, second = await server.sessions.service.reward(sid), await server.sessions.service.reward(sid)
         assert first.verdict.name is VerdictName.UNRESOLVED
         assert first == second
 
@@ -232,13 +232,13 @@ async def test_a_start_while_sql_is_locked(settings: Settings, monkeypatch: pyte
                 raise CatalogueUnavailable("database is locked")
 
             broken.setattr(server.foundation.data.history, "save_sessions", locked)
-            sid = await server.sandboxes.sessions.start(LEDGER)
-            assert [seen.record.sid for seen in await server.sandboxes.sessions.list(SessionFilter(state="live"))] == [
+            sid = await server.sessions.service.start(LEDGER)
+            assert [seen.record.sid for seen in await server.sessions.service.list(SessionFilter(state="live"))] == [
                 sid
             ]
             assert await server.foundation.data.history.session(sid) is None
         async with asyncio.timeout(20):
-            await server.sandboxes.log.drain()
+            await server.sessions.log.drain()
         written = await server.foundation.data.history.session(sid)
         assert written is not None and written.state == "live"
 
@@ -246,33 +246,33 @@ async def test_a_start_while_sql_is_locked(settings: Settings, monkeypatch: pyte
 async def test_a_start_that_a_dead_server_did_not_write_to_sql(settings: Settings) -> None:
     """A live session is only in Redis: a loss of Redis loses it, and its end finds no row to update."""
     async with open_server(settings) as first:
-        first.sandboxes.log.add = lambda record: None  # type: ignore[method-assign]  # it died before it came to it
-        sid = await first.sandboxes.sessions.start(LEDGER)
+        first.sessions.log.add = lambda record: None  # type: ignore[method-assign]  # it died before it came to it
+        sid = await first.sessions.service.start(LEDGER)
         assert await first.foundation.data.history.session(sid) is None
     async with open_server(settings) as second:
         known = await second.foundation.data.history.session(sid)
         assert known is not None and known.state == "live" and known.timings_s["start_container"] > 0
-        ended = await second.sandboxes.sessions.postprocess(sid)
+        ended = await second.sessions.service.postprocess(sid)
         assert ended is not None and ended.timings_s["end_patch"] > 0
-        assert (await second.sandboxes.sessions.view(sid)).timings_s["end_patch"] == ended.timings_s["end_patch"]
+        assert (await second.sessions.service.view(sid)).timings_s["end_patch"] == ended.timings_s["end_patch"]
 
 
 async def test_an_end_that_never_succeeds_is_bounded(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """A session stays `ending` for hours, with its container and its slot."""
     bounded = settings.model_copy(update={"ending_max_s": 4.0})
     async with open_server(bounded) as server:
-        sid = await server.sandboxes.sessions.start(LEDGER)
+        sid = await server.sessions.service.start(LEDGER)
 
         async def fails(*arguments: object, **options: object) -> None:
             raise EngineUnavailable("no container can be made")
 
-        monkeypatch.setattr(server.sandboxes.captures, "take", fails)
+        monkeypatch.setattr(server.sessions.captures, "take", fails)
         with pytest.raises(EngineUnavailable):
-            await server.sandboxes.ends.end(sid, "postprocess")
+            await server.sessions.ends.end(sid, "postprocess")
         record = await server.foundation.data.store.session(sid)
         assert record is not None and record.state == "ending"
         await asyncio.sleep(4.1)
-        ended = await server.sandboxes.ends.end(sid, "postprocess")
+        ended = await server.sessions.ends.end(sid, "postprocess")
         assert ended is not None and ended.state == "lost" and "SANDBOX_ENDING_MAX_S" in ended.cause
-        await server.sandboxes.ending.removed(sid)
+        await server.sessions.ending.removed(sid)
         assert not [c for c in await server.foundation.runtime.list() if c.sid == sid and c.role is Role.SESSION]
