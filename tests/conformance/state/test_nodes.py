@@ -1,0 +1,136 @@
+"""Which nodes live, as the others see it: sessions of a dead one are taken over, those of a live one never."""
+
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+
+import pytest
+
+from sandbox_server.errors import NodeUnreachable, OwnedElsewhere, SessionBusy, StateUnavailable
+from sandbox_server.fleet.ownership import Ownership
+from sandbox_server.state.connection import Connection
+from sandbox_server.state.keys import Keys
+from sandbox_server.state.nodes import HOP, Hop, Liveness, NodeRecord, Nodes
+
+from .rollout import Open, session
+
+TTL_S = 10.0
+BEAT_S = 4.0
+
+
+class _Clock:
+    """The monotonic clock of all servers of a test."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
+    clock = _Clock()
+    monkeypatch.setattr("sandbox_server.state.nodes.time", SimpleNamespace(monotonic=clock.monotonic))
+    return clock
+
+
+@pytest.fixture
+def nodes_of(connection: Connection, keys: Keys) -> Callable[..., Nodes]:
+    def of(node: str, boot: str = "") -> Nodes:
+        return Nodes(connection, keys, node=node, boot=boot or f"{node}/1", ttl_s=TTL_S)
+
+    return of
+
+
+async def _beat(nodes: Nodes, name: str) -> bool:
+    return await nodes.beat(NodeRecord(node=name, url=f"http://{name}", boot=f"{name}/1"))
+
+
+async def _beats_for_a_ttl(nodes: Nodes, name: str, clock: _Clock) -> None:
+    for _ in range(4):
+        await _beat(nodes, name)
+        clock.now += BEAT_S
+
+
+async def test_a_node_without_a_heartbeat_is_dead(nodes_of: Callable[..., Nodes], clock: _Clock) -> None:
+    """Its sessions would wait for it for ever."""
+    one, two = nodes_of("n1"), nodes_of("n2")
+    await _beat(two, "n2")
+    await _beats_for_a_ttl(one, "n1", clock)
+    assert await one.liveness("n2") is Liveness.ALIVE
+    await two.leave()
+    assert await one.liveness("n2") is Liveness.DEAD
+    assert [record.node for record in await one.alive()] == ["n1"]
+
+
+@pytest.mark.parametrize("case", ["has just started", "missed a beat"])
+async def test_who_may_not_declare_another_dead(nodes_of: Callable[..., Nodes], clock: _Clock, case: str) -> None:
+    """After an outage of Redis every heartbeat is gone, and each node would take over the sessions of all others."""
+    one = nodes_of("n1")
+    if case == "has just started":
+        await _beat(one, "n1")
+    else:
+        await _beats_for_a_ttl(one, "n1", clock)
+        clock.now += TTL_S
+        await _beat(one, "n1")
+    clock.now += BEAT_S
+    assert await one.liveness("n2") is Liveness.UNKNOWN
+    await _beat(nodes_of("n2"), "n2")
+    assert await one.liveness("n2") is Liveness.ALIVE
+
+
+async def test_the_dead_hold_nothing(nodes_of: Callable[..., Nodes], open_store: Open, clock: _Clock) -> None:
+    """A session would stay locked by a server that is gone, or a server that comes back would not know of its death."""
+    one = nodes_of("n1")
+    here, there = await open_store("n1"), await open_store("n2")
+    two = nodes_of("n2", there.boot)
+    assert await _beat(two, "n2")
+    await _beats_for_a_ttl(one, "n1", clock)
+    async with there.lock("7", 5):
+        assert await one.liveness("n2") is Liveness.ALIVE
+        with pytest.raises(SessionBusy):
+            async with here.lock("7", 0.1):
+                pass
+        await two.leave()
+        assert await one.liveness("n2") is Liveness.DEAD
+        async with here.lock("7", 5):
+            pass
+    assert not await _beat(two, "n2") and await _beat(two, "n2")
+
+
+def test_only_nodes_forward(nodes_of: Callable[..., Nodes]) -> None:
+    """A client that claims to be a node would get past the checks that the first node makes."""
+    one = nodes_of("n1")
+    assert not one.is_hop("") and not one.is_hop("n2") and not one.is_hop("é")
+    assert one.is_hop(one._hop_secret) and not one.is_hop(nodes_of("n1")._hop_secret)
+
+
+@pytest.fixture
+def hop() -> Iterator[Callable[[Hop], object]]:
+    yield HOP.set
+    HOP.set(Hop.FREE)
+
+
+async def test_who_may_take_a_session_over(
+    nodes_of: Callable[..., Nodes], clock: _Clock, hop: Callable[[Hop], object]
+) -> None:
+    """Two nodes would run one session's actions, or a session of a dead node would be sent to it for ever."""
+    one, two = nodes_of("n1"), nodes_of("n2")
+    theirs, ownership = session(node="n2"), Ownership(one, node="n1")
+    assert ownership.is_here(session(node="n1")) and not ownership.is_here(theirs)
+
+    async def refused(how: Hop, error: type[Exception]) -> None:
+        hop(how)
+        with pytest.raises(error):
+            await ownership.nobodys(theirs)
+
+    await _beat(one, "n1")
+    await refused(Hop.FREE, OwnedElsewhere)
+    await refused(Hop.FORWARDED, OwnedElsewhere)
+    await refused(Hop.TRIED, StateUnavailable)
+    await _beats_for_a_ttl(one, "n1", clock)
+    await _beat(two, "n2")
+    await refused(Hop.FREE, OwnedElsewhere)
+    await refused(Hop.TRIED, NodeUnreachable)
+    await two.leave()
+    await ownership.nobodys(theirs)
