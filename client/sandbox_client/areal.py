@@ -1,7 +1,7 @@
 """A rollout workflow of AReaL: `workflow="sandbox_client.areal.SandboxWorkflow"`; needs AReaL and its torch.
 
 Data rows need `instance_id` and `messages`. The policy's text is sent unchanged, in the instance's dialect (with
-`tool_calls`: `<tool_call>` blocks); what it is answered with is a user message.
+`tool_calls`: `<tool_call>` blocks); the service's answer becomes a user message.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sandbox_client.rollouts import Rollout, service_url, shared_client
 _LOGGER = logging.getLogger(__name__)
 
 
-class SandboxWorkflow(RolloutWorkflow):  # type: ignore[misc]  # AReaL is not seen by this project's checks
+class SandboxWorkflow(RolloutWorkflow):  # type: ignore[misc]  # AReaL is not installed where types are checked
     """One session for each episode. A fault of the service, a masked reward too, rejects the trajectory (None)."""
 
     def __init__(
@@ -36,7 +36,7 @@ class SandboxWorkflow(RolloutWorkflow):  # type: ignore[misc]  # AReaL is not se
     ) -> None:
         """`gconfig` and `tokenizer` (or its path) as in AReaL's own workflows; `max_tokens` bounds a trajectory."""
         if isinstance(tokenizer, str):
-            from areal.utils.hf_utils import load_hf_tokenizer  # noqa: PLC0415  # as AReaL: only where it is asked for
+            from areal.utils.hf_utils import load_hf_tokenizer  # noqa: PLC0415  # like AReaL: imported only when needed
 
             tokenizer = load_hf_tokenizer(tokenizer)
         self._tokenizer = tokenizer
@@ -45,7 +45,7 @@ class SandboxWorkflow(RolloutWorkflow):  # type: ignore[misc]  # AReaL is not se
         self._of = (url, run)
 
     async def arun_episode(self, engine: Any, data: dict[str, Any]) -> dict[str, torch.Tensor] | None:
-        """Play and grade one episode; tensors of shape (1, tokens), `rewards` (1,). None: it is not to be trained on.
+        """Play and grade one episode; tensors of shape (1, tokens), `rewards` (1,). None: leave it out of training.
 
         Raises SettingsError: the row has no instance_id or no messages.
         """
@@ -90,7 +90,7 @@ class SandboxWorkflow(RolloutWorkflow):  # type: ignore[misc]  # AReaL is not se
         return list(apply_chat_template(self._tokenizer, list(messages), tokenize=True, add_generation_prompt=True))
 
     def _observed(self, text: str, *, ended: bool) -> list[int]:
-        """The tokens between two turns: the template's own, as the difference that the message makes."""
+        """The tokens that the chat template adds for a message between two turns."""
         said = [{"role": "user", "content": "-"}, {"role": "assistant", "content": "-"}]
         before = list(apply_chat_template(self._tokenizer, said, tokenize=True))
         after = self._rendered([*said, {"role": "user", "content": text}])
@@ -101,7 +101,7 @@ class SandboxWorkflow(RolloutWorkflow):  # type: ignore[misc]  # AReaL is not se
 
 
 class _Trajectory:
-    """Tokens with what AReaL's loss needs of each; those that the policy did not write are masked."""
+    """Tokens with their data for AReaL's loss; tokens that the policy did not write are masked."""
 
     def __init__(self, prompt: Sequence[int]) -> None:
         self.ids: list[int] = []

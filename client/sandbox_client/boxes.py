@@ -109,7 +109,7 @@ class Box(Inside):
         try:
             return [_snapshot(one) for one in answer.json()]
         except ValueError as error:
-            raise BadAnswer(f"the answer to a listing of snapshots is none: {error}") from None
+            raise BadAnswer(f"the answer to a listing of snapshots cannot be read: {error}") from None
 
     async def delete_snapshot(self, snapshot: str) -> None:
         """Delete a snapshot by its id or name; boxes made from it live on. Raises RequestRejected: there is none."""
@@ -177,4 +177,4 @@ def _snapshot(told: Any) -> Snapshot:
     try:
         return Snapshot(**{field.name: told[field.name] for field in fields(Snapshot)})
     except (KeyError, TypeError) as error:
-        raise BadAnswer(f"what was said of a snapshot is not what was promised: {error}") from None
+        raise BadAnswer(f"the description of a snapshot is malformed: {error}") from None

@@ -1,4 +1,4 @@
-"""A session with its task, or a box without one, on the background loop: what adapters for agents run commands in."""
+"""The sandbox of an adapter for agents, on the background loop: a session with its task, or a box without one."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class Inside:
         give_up_s = None if timeout_s is None else timeout_s + _SLACK_S
         result = await self.run_within(cmd, give_up_s, user=user, env=env, cwd=cwd, timeout_s=timeout_s, stdin=stdin)
         if result is None:
-            raise CallTimedOut(f"the service did not tell the end of a command with a limit of {timeout_s:g} s")
+            raise CallTimedOut(f"the service did not report the end of a command with a limit of {timeout_s:g} s")
         return result
 
     async def run_within(
@@ -168,7 +168,7 @@ class Inside:
         try:
             return [_info(entry) for entry in answer.json()]
         except ValueError as error:
-            raise BadAnswer(f"the answer to a listing is none: {error}") from None
+            raise BadAnswer(f"the answer to a listing cannot be read: {error}") from None
 
     def _hear(self, answer: Mapping[str, Any]) -> None:
         if notice := answer.get("notice"):
@@ -216,7 +216,7 @@ def _result(told: Mapping[str, Any], timeout_s: float | None) -> CommandResult:
             raise CommandTimedOut(f"the command ran past its limit of {timeout_s:g} s", stdout=stdout, stderr=stderr)
         return CommandResult(int(told["exit_code"]), stdout, stderr, float(told["duration_s"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise BadAnswer(f"the answer to a command is not what was promised: {error}") from None
+        raise BadAnswer(f"the answer to a command is malformed: {error}") from None
 
 
 _DIGESTS: dict[tuple[str, int, int], str] = {}
@@ -237,7 +237,7 @@ def _info(entry: Mapping[str, Any]) -> FileInfo:
         named = {name: entry[name] for name in FileInfo.__dataclass_fields__}
         return FileInfo(**{**named, "mode": int(str(named["mode"]), 8)})
     except (KeyError, TypeError, ValueError) as error:
-        raise BadAnswer(f"what was said of a file is not what was promised: {error}") from None
+        raise BadAnswer(f"the description of a file is malformed: {error}") from None
 
 
 def _if_small(content: Path | bytes) -> bytes | None:

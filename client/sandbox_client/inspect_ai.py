@@ -40,7 +40,7 @@ from sandbox_client.rollouts import Rollout, service_url, shared_client
 
 _T = TypeVar("_T")
 _STDIN_CHARACTERS = 1 << 16
-"""Longer input, and bytes, go by a file."""
+"""Longer input, and input in bytes, is passed through a file."""
 _FROM_FILE = 'exec 3<"$0" && /bin/rm -f "$0" && exec "$@" <&3 3<&-'
 _CANNOT_EXECUTE = 126
 _MAY_READ = 'test ! -e "$0" || test -r "$0"'
@@ -48,7 +48,7 @@ _MAY_WRITE = 'p=$0; while [ ! -e "${p:-/}" ]; do p=${p%/*}; done; test -w "${p:-
 
 
 class SandboxServiceConfig(BaseModel):
-    """What a sample gets; or a str, the image."""
+    """The sandbox of a sample. A plain str instead of this names the image."""
 
     image: str | None = None
     """None: a session of the instance that the sample's metadata name (`instance_id`)."""
@@ -57,7 +57,7 @@ class SandboxServiceConfig(BaseModel):
     network: str | None = None
     """The box's network, as for `POST /v1/boxes`."""
     user: str | None = None
-    """Who runs commands and owns files where inspect_ai names nobody; None: the box's own user, root in most images."""
+    """User of commands and files if inspect_ai names none; None: the box's own user, root in most images."""
     workdir: str | None = None
     """Working directory, which must exist; None: the task's repository, or in a box the user's home."""
     lifetime_s: float = 3600.0
@@ -67,7 +67,7 @@ class SandboxServiceConfig(BaseModel):
 
 
 @sandboxenv(name="sandbox_service")
-class ServiceSandbox(SandboxEnvironment):  # type: ignore[misc]  # inspect_ai is not seen by this project's checks
+class ServiceSandbox(SandboxEnvironment):  # type: ignore[misc]  # inspect_ai is not installed where types are checked
     """A box, or a session with its task. Relative paths are below its working directory."""
 
     def __init__(self, inside: Inside, wanted: SandboxServiceConfig, home: str) -> None:
@@ -199,7 +199,7 @@ class ServiceSandbox(SandboxEnvironment):  # type: ignore[misc]  # inspect_ai is
             raise PermissionError(f"{self._wanted.user} has no right to {path}")
 
     async def _unusable(self, path: str, error: RequestRejected) -> Exception:
-        """What a refused path is: a folder, or one that the user has no right to."""
+        """The error for a refused path: it is a folder, or the user has no right to it."""
         if error.code != "file_unusable":
             return error
         try:
@@ -211,7 +211,7 @@ class ServiceSandbox(SandboxEnvironment):  # type: ignore[misc]  # inspect_ai is
 
     @staticmethod
     async def _told(call: Callable[[], Awaitable[_T]]) -> _T:
-        """Raises SandboxUnavailableError: it is gone, and that is not to be shown as a command's output."""
+        """Raises SandboxUnavailableError if the sandbox is gone, which must not look like a command's output."""
         try:
             return await call()
         except (SandboxLost, UnknownSession) as error:

@@ -57,7 +57,7 @@ class SandboxEnvironment:
         self._forgotten = weakref.finalize(self, _end_later, self._inside)  # mini-swe-agent calls no cleanup
 
     def execute(self, action: dict[str, Any], cwd: str = "", *, timeout: float | None = None) -> dict[str, Any]:
-        """Run `action["command"]`. Raises Submitted: its output says that the work is done."""
+        """Run `action["command"]`. Raises Submitted if its output begins with the line that ends the work."""
         limit_s = timeout or self.config.timeout
         inside = self._there()
         argv = ["bash", "-lc", f"exec 2>&1\n{action.get('command', '')}"]
@@ -73,12 +73,12 @@ class SandboxEnvironment:
         return {"output": done.stdout + done.stderr, "returncode": done.exit_code, "exception_info": ""}
 
     def get_template_vars(self, **kwargs: Any) -> dict[str, Any]:
-        """Variables of prompts: the configuration, and the platform's as mini-swe-agent's own environments give it."""
+        """Variables for prompts: the configuration and the platform, as in mini-swe-agent's own environments."""
         merged: dict[str, Any] = recursive_merge(self.config.model_dump(), platform.uname()._asdict(), kwargs)
         return merged
 
     def serialize(self) -> dict[str, Any]:
-        """What a trajectory says of the environment."""
+        """The description of the environment in a trajectory."""
         kind = f"{type(self).__module__}.{type(self).__name__}"
         told = {"environment": self.config.model_dump(mode="json"), "environment_type": kind}
         return {"info": {"config": told, "sandbox_sid": "" if self._inside is None else self._inside.sid}}

@@ -30,7 +30,7 @@ _PROBE_S = 10.0
 
 
 class SandboxServiceProvider:
-    """Boxes of any image. What the service fails at is told by `error_type`; it is not taken for an exit code."""
+    """Boxes of any image. A fault of the service sets `error_type`; it never looks like an exit code."""
 
     name = "sandbox_service"
 
@@ -127,7 +127,7 @@ class SandboxServiceProvider:
         """Nothing is shared between boxes."""
 
     async def serialize_handle(self, handle: SandboxHandle, *, scope: str | None = None) -> dict[str, Any]:
-        """What `connect` makes a handle of, in any process that reaches the service."""
+        """The data from which `connect` makes a handle, in any process that reaches the service."""
         return {"sandbox_id": handle.sandbox_id, "workdir": _raw(handle)[1]}
 
     async def connect(self, descriptor: Mapping[str, Any]) -> SandboxHandle:

@@ -48,7 +48,7 @@ async def close_shared() -> None:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a turn is answered with."""
+    """The service's answer to a turn."""
 
     texts: Sequence[str]
     """The results of its calls, in their order; one text for a turn without calls."""
@@ -85,7 +85,7 @@ class Rollout:
             return Reply([seen.content], is_recorded(seen.content))
         if not is_reply(seen.content):
             raise BadAnswer(
-                "the reply to the calls is none: the instance's dialect (or SANDBOX_DIALECT) is not tool_calls"
+                "the reply does not match the calls: the instance's dialect (or SANDBOX_DIALECT) is not tool_calls"
             )
         return Reply(responses(seen.content, len(calls)), is_recorded(seen.content))
 

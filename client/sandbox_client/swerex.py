@@ -65,11 +65,11 @@ from sandbox_client.swerex_shell import running, starting, syntax_error
 _T = TypeVar("_T")
 _PROBE_S = 10.0
 _SHELL_S = 30.0
-"""At least so long a shell may take to start; SWE-ReX's own default of 1 s is that of a process beside it."""
+"""Minimum of a shell's start timeout. SWE-ReX's default of 1 s is meant for a local process."""
 _ESCAPES = re.compile(r"\x1B[@-_][0-?]*[ -/]*[@-~]")
 
 
-class SandboxRuntime(AbstractRuntime):  # type: ignore[misc]  # SWE-ReX is not seen by this project's checks
+class SandboxRuntime(AbstractRuntime):  # type: ignore[misc]  # SWE-ReX is not installed where types are checked
     """Commands and files of one sandbox. A fault of the service raises SandboxError: it is no observation."""
 
     def __init__(self, inside: Inside, logger: logging.Logger | None = None) -> None:
@@ -97,11 +97,11 @@ class SandboxRuntime(AbstractRuntime):  # type: ignore[misc]  # SWE-ReX is not s
         return CreateBashSessionResponse(output=_plain(done.stdout))
 
     async def run_in_session(self, action: BashAction | BashInterruptAction) -> BashObservation:
-        """Run a command in a shell. An interrupt finds nothing to do: what ran past its timeout is dead.
+        """Run a command in a shell. An interrupt has no effect, because a command that exceeds its timeout is killed.
 
         Raises:
             SessionDoesNotExistError, BashIncorrectSyntaxError, CommandTimeoutError, NonZeroExitCodeError.
-            SwerexException: it is for an interactive program.
+            SwerexException: the command needs a terminal.
         """
         state = self._state(action.session)
         if isinstance(action, BashInterruptAction):
@@ -120,7 +120,7 @@ class SandboxRuntime(AbstractRuntime):  # type: ignore[misc]  # SWE-ReX is not s
         return BashObservation(output=output, exit_code=None if action.check == "ignore" else done.exit_code)
 
     async def close_session(self, request: CloseBashSessionRequest) -> CloseBashSessionResponse:
-        """Forget a shell; what it began runs on. Raises SessionDoesNotExistError."""
+        """Forget a shell; processes that it started keep running. Raises SessionDoesNotExistError."""
         self._state(request.session)
         del self._shells[request.session]
         return CloseBashSessionResponse()

@@ -1,4 +1,4 @@
-"""A shell whose state is a file in the sandbox: each command is a bash of its own, which takes it up and keeps it.
+"""A shell whose state is a file in the sandbox: each command runs in a new bash, which loads and saves that file.
 
 Working directory, variables, functions, aliases, options and the last exit code go from command to command. A command
 that is killed for its timeout leaves the state before it. What a live process would have beside that is not kept: jobs
@@ -84,8 +84,8 @@ _RUN = (
 
 
 def starting(state: str, sources: Sequence[str]) -> str:
-    """A command that makes `state` of the environment it runs in, after these files; its output is theirs."""
-    # interactive, as many profiles do nothing otherwise; what bash says of the missing terminal is dropped
+    """A command that sources these files and saves its environment as `state`; it prints what the files print."""
+    # interactive, because many profiles do nothing otherwise; bash's complaint about the missing terminal is dropped
     return f"PS1='$ ' exec {join(['bash', '--norc', '-i', '-c', _START, 'bash', state, *sources])} 2>/dev/null"
 
 
@@ -95,6 +95,6 @@ def running(state: str) -> Sequence[str]:
 
 
 def syntax_error(stderr: str) -> str | None:
-    """What bash says of a command that it cannot read, which then has not run; None: it has run."""
+    """Bash's message about a syntax error, in which case nothing ran; None: the command ran."""
     _, found, said = stderr.partition(_SYNTAX)
     return said if found else None

@@ -1,6 +1,6 @@
 """Timeouts of calls: per attempt, a little longer than the service's own limit, and for all attempts of a call.
 
-If the service's limits are changed (SANDBOX_COMMAND_TIMEOUT_S and the like), set the variables below to match.
+If the service's limits are changed (SANDBOX_COMMAND_TIMEOUT_S and others), set the variables below to match.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ FOR_PLACES = ("bash", "localization_finish")
 
 
 def schemas(names: Sequence[str]) -> list[dict[str, Any]]:
-    """The tools' schemas, in this order. Raises SettingsError: there is no tool of such a name."""
+    """The tools' schemas, in this order. Raises SettingsError: a tool is unknown."""
     unknown = [name for name in names if name not in _TOOLS]
     if unknown:
         raise SettingsError(f"tools: {', '.join(unknown)} is not one of {', '.join(_TOOLS)}")

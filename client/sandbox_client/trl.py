@@ -27,7 +27,7 @@ _FAILED = "The sandbox failed; nothing can run in it any more."
 
 
 class _Env:
-    """One rollout after the other, each in a session of its own. A fault of the service leaves it without a reward."""
+    """Rollouts one after the other, each in its own session. A fault of the service leaves a rollout without reward."""
 
     def __init__(self, url: str | None = None, run: str | None = None) -> None:
         """`url` None: SANDBOX_URL; `run` None: SANDBOX_RUN. Give others by `functools.partial`."""
@@ -174,15 +174,15 @@ class SearchEnv(_Env):
 
 
 class GradedPatchEnv(PatchEnv):
-    """With a reward of its own, which TRL asks for once for each completed rollout."""
+    """A PatchEnv that gives TRL the reward of each completed rollout."""
 
     def get_reward(self) -> float | None:
-        """The session's reward; None, which TRL leaves out of the loss: it says nothing about the policy."""
+        """The session's reward; None if it is masked: TRL then leaves the rollout out of the loss."""
         return self._graded(self._grading())
 
 
 class GradedSearchEnv(SearchEnv):
-    """With a reward of its own, as GradedPatchEnv."""
+    """A SearchEnv that gives TRL the reward of each completed rollout."""
 
     def get_reward(self) -> float | None:
         """As GradedPatchEnv's."""
@@ -190,7 +190,7 @@ class GradedSearchEnv(SearchEnv):
 
 
 def rewards(environments: Sequence[_Env], **others: Any) -> list[float | None]:
-    """Grade a batch's sessions at the same time; None, which TRL leaves out of the loss, for a masked one."""
+    """Grade a batch's sessions concurrently. A masked reward is None, which TRL leaves out of the loss."""
     gradings = [one._grading() for one in environments]
     return [one._graded(grading) for one, grading in zip(environments, gradings, strict=True)]
 

@@ -122,7 +122,7 @@ class SessionSandbox(_Native):
             await self._client.exec(self.sid, [{"command": "true", "timeout_s": self._most_s}])
         except RequestRejected as error:
             raise SettingsError(
-                f"the service takes no command of {self._most_s:g} s; set sandbox_kwargs.command_timeout_s to its"
+                f"the service runs no command for {self._most_s:g} s; set sandbox_kwargs.command_timeout_s to its"
                 f" SANDBOX_COMMAND_TIMEOUT_S: {error}"
             ) from None
 
@@ -164,7 +164,7 @@ class SessionSandbox(_Native):
         size = await self.exec(["stat", "-L", "-c", "%s %F", path])
         words = size.stdout.split(maxsplit=1)
         if size.exit_code != 0 or len(words) < 2 or "regular" not in words[1]:
-            raise RuntimeError(f"read_file {path!r} failed: {size.stderr.strip() or 'it is no file'}")
+            raise RuntimeError(f"read_file {path!r} failed: {size.stderr.strip() or 'not a file'}")
         read = f"set -o pipefail; dd if={quote(path)} bs={_READ_BYTES} count=1 status=none"
         parts = [{"command": f"{read} skip={n} | base64 -w 0"} for n in range(-(-int(words[0]) // _READ_BYTES))]
         content = b""

@@ -33,8 +33,8 @@ __all__ = [
 _MODEL_LIMITS = httpx.Timeout(None, connect=30.0)  # a turn may take minutes; the agent's own timeout bounds them all
 
 
-class SandboxData(vf.TaskData):  # type: ignore[misc]  # verifiers' types are not seen by this project's checks
-    """A row: `id` is the instance's, `prompt` what the policy is told."""
+class SandboxData(vf.TaskData):  # type: ignore[misc]  # verifiers is not installed where types are checked
+    """A row: `id` is the instance's, `prompt` the text for the policy."""
 
 
 class SandboxState(vf.State):  # type: ignore[misc]
@@ -56,7 +56,7 @@ class SandboxTaskConfig(vf.TaskConfig):  # type: ignore[misc]
 
 
 class SandboxTask(vf.Task[SandboxData, SandboxState, SandboxTaskConfig]):  # type: ignore[misc]
-    """One instance in one session. What the service fails at, a masked reward too, is a TaskError and has no reward."""
+    """One instance in one session. A fault of the service or a masked reward is a TaskError: no reward is given."""
 
     @property
     def key(self) -> str:
@@ -150,7 +150,7 @@ class SandboxHarness(vf.Harness[SandboxHarnessConfig]):  # type: ignore[misc]
         ) as model:
             while True:
                 answer = await model.post(f"{endpoint}/chat/completions", json=body)
-                if answer.is_error:  # verifiers knows why: a limit that was reached, or the model's own error
+                if answer.is_error:  # verifiers knows the reason: a limit, or an error of the model
                     return vf.ProgramResult(1, "", answer.text)
                 said = answer.json()["choices"][0]["message"]
                 body["messages"].append(said)
@@ -163,7 +163,7 @@ class SandboxHarness(vf.Harness[SandboxHarnessConfig]):  # type: ignore[misc]
             await trace.state._rollout.end()
 
     async def _played(self, rollout: Rollout, said: Mapping[str, Any], messages: list[dict[str, Any]]) -> bool:
-        """Run a turn and append what it is answered with; whether the rollout is over."""
+        """Run a turn, append the service's answer, and return whether the rollout is over."""
         written = said.get("tool_calls") or []
         calls = [{"id": one["id"], **one["function"]} for one in written]
         reply = await rollout.turn(said.get("content") or "", calls)
@@ -176,7 +176,7 @@ class SandboxHarness(vf.Harness[SandboxHarnessConfig]):  # type: ignore[misc]
 
 
 class SandboxEnvConfig(vf.EnvConfig):  # type: ignore[misc]
-    """One agent, which needs no container: all that it does happens at the service."""
+    """One agent without a container: its commands run at the service."""
 
     agent: vf.AgentConfig = vf.AgentConfig(runtime=vf.SubprocessConfig())
 
