@@ -48,6 +48,13 @@ def test_what_a_stub_passes_earns_nothing_alone(name: VerdictName, failed: tuple
     assert load_rewards()["f2p_if_p2p_kept"](_TWO, given) == want
 
 
+def test_a_fix_is_paid_although_a_stub_passes_its_tests() -> None:
+    """A row whose only test passes with a stub would pay nothing for the real fix either."""
+    one = _INSTANCE.model_copy(update={"fail_to_pass": ("t.py::a",)})
+    given = Verdict(_R, False, "", f2p_count=1, f2p_total=1, f2p_stubs=("t.py::a",))
+    assert load_rewards()["f2p_if_p2p_kept"](one, given) == 1.0
+
+
 def test_every_documented_reward_is_there() -> None:
     """SANDBOX_REWARD names one of these."""
     assert set(load_rewards()) == {"f2p_fraction", "resolved", "f2p_if_p2p_kept"}

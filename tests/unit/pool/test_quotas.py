@@ -52,3 +52,16 @@ def test_without_settings_nothing_is_refused() -> None:
     quotas = Quotas(sessions=0, starts_per_min=0)
     for _ in range(10_000):
         quotas.begin("a")
+
+
+def test_accounts_that_are_over_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients choose the labels: each new one would take memory for as long as the server runs."""
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr("sandbox_server.pool.quotas._MOST", 10)
+    quotas = Quotas(sessions=2, starts_per_min=2)
+    for number in range(1000):
+        now += 7
+        quotas.begin(f"run-{number}")
+        quotas.release(f"run-{number}")
+    assert not quotas._held and len(quotas._begun) <= 10
