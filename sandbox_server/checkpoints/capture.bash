@@ -1,9 +1,9 @@
-# Runs as root beside a session's shell. $1 `since`, $2: when its container was created, as `find -newerct` reads it; what
-# was changed since is found by its ctime, which nothing in a container can set. Or $1 `given`, $2: the bytes of the list
-# of changed folders on stdin; after it comes the list of other changed paths. Each name ends in NUL.
-# Prints the changed paths on stdout, as a tar archive. Prints on stderr what restore.bash needs besides, in three parts of
-# words that end in NUL, each part ending in an empty word: the changed folders; all that lies in them, folders with a
-# slash, since what is missing there was deleted; the names of running programs.
+# Runs as root beside a session's shell and prints the changed paths on stdout, as a tar archive.
+# $1 is `since` or `given`. `since`: $2 is the container's creation time in the format of `find -newerct`; changed paths
+# are found by their ctime, which nothing in a container can set. `given`: stdin has the list of changed folders, of $2
+# bytes, and then the list of other changed paths; each name ends in NUL.
+# Stderr has three lists for restore.bash. Each word ends in NUL, and each list ends with an empty word: the changed
+# folders; everything in them (anything else there was deleted), folders with a slash; the names of running programs.
 set -o pipefail
 export LC_ALL=C
 umask 077
@@ -16,7 +16,7 @@ fail() {
   exit 1
 }
 
-# descendants of the init that are neither the session's shell nor what keeps it
+# descendants of the init, except the session's shell and the loop that restarts it
 declare -A parent name
 for stat in /proc/[0-9]*/stat; do
   { read -r line < "$stat"; } 2> /dev/null || continue
@@ -36,13 +36,13 @@ for pid in "${!parent[@]}"; do
   [[ $up == 1 ]] && running+=("${name[$pid]}")
 done
 
-# what the engine mounts is not the container's own
+# leave out the engine's mounts
 mapfile -t mounts < /proc/self/mountinfo
 memory=(/dev/shm)
 for line in "${mounts[@]}"; do
   line=${line#* * * * }
   printf -v line %b "${line%% *}"
-  [[ $line == /tmp ]] && memory+=(/tmp) # gVisor's own, of which the engine knows nothing
+  [[ $line == /tmp ]] && memory+=(/tmp) # mounted by gVisor; the engine does not list it
   [[ $line == / || $line == /dev/shm ]] || printf '%s\n' "$line"
 done > "$lists/mounts"
 case $how in

@@ -1,7 +1,7 @@
 # Sourced by a session's shell between two actions. $1: a nonce; $2: the shell's `$?`; $3...: its positional parameters.
-# /run/sandbox/shell.traps has its traps. Writes a script that gives another shell of the same image this shell's state:
-# /run/sandbox/shell. Its first line names, as a comment, the file descriptors that cannot be given; its last line is the
-# nonce, which proves that it is whole. Forks nothing; our own names begin with __sb_.
+# /run/sandbox/shell.traps has its traps. Writes /run/sandbox/shell, a script that recreates this shell's state in another
+# shell of the same image. Its first line is a comment with the file descriptors that cannot be recreated; its last line
+# is the nonce, which proves that the script is complete. Forks nothing; the service's names begin with __sb_.
 \builtin shopt -q expand_aliases && __sb_expand=-s || __sb_expand=-u
 \builtin shopt -u expand_aliases
 [[ $- == *k* ]] && __sb_keyword=-k || __sb_keyword=+k
@@ -42,7 +42,7 @@ __sb_save() {
       builtin printf -v __sb_name %s "${__sb_lines[@]}"
       __sb_list+=("${__sb_name%$'\n'}")
     done
-    # a folder that was removed is made for as long as it takes to enter it; the one above keeps its time
+    # a removed folder is created for a moment, to be entered; its parent keeps its times
     builtin printf '__sb_name=%q\n' "${__sb_list[0]}"
     builtin printf '%s\n' \
       'builtin cd -- "$__sb_name" || {' \
@@ -76,7 +76,7 @@ __sb_save() {
     builtin mapfile -t __sb_lines < "$__sb_file.list"
     for __sb_name in "${__sb_lines[@]}"; do # (a line of a value does no harm)
       if [[ $__sb_name != *=* && $__sb_name == 'declare -'+([a-zA-Z-])' '+([a-zA-Z0-9_]) ]]; then
-        __sb_list+=("${__sb_name##* }") # declared without a value, which `compgen` leaves out
+        __sb_list+=("${__sb_name##* }") # declared without a value: `compgen` does not list these
       elif [[ ${__sb_name:0:13} == 'declare -'@(|?|??|???)[iluc]* ]]; then
         __sb_name=${__sb_name#declare * }
         __sb_changing+="${__sb_name%%=*} "
@@ -88,7 +88,7 @@ __sb_save() {
         builtin declare -p -- "$__sb_name"
         builtin continue
       fi
-      # an attribute may be younger than the value, which it would change
+      # the attribute may be newer than the value, and would change it
       builtin declare -p -- "$__sb_name" >| "$__sb_file.list"
       builtin mapfile __sb_lines < "$__sb_file.list"
       __sb_opt=${__sb_lines[0]#declare -}
@@ -100,7 +100,7 @@ __sb_save() {
       [[ $__sb_opt != *[ilucr]* ]] || builtin printf 'declare -%s %s\n' "${__sb_opt//[!ilucr]}" "$__sb_name"
     done
     builtin printf 'SECONDS=%s\n' "$SECONDS"
-    # these are listed with a value once they were asked for
+    # these have a value only after their first use
     builtin declare -p -- BASHPID EPOCHREALTIME EPOCHSECONDS HISTCMD LINENO RANDOM SRANDOM >| "$__sb_file.list"
     builtin mapfile -t __sb_list < "$__sb_file.list"
     for __sb_name in "${__sb_list[@]}"; do
@@ -130,7 +130,7 @@ __sb_save() {
         builtin history -d "$((__sb_name))"
       fi
       builtin printf 'builtin history -c\n'
-      # with times, which tell where an entry of several lines ends
+      # with times, because only these show where an entry of several lines ends
       builtin history -w "$__sb_file.list"
       [[ $__sb_opt == unset ]] && builtin unset -v HISTTIMEFORMAT || HISTTIMEFORMAT=$__sb_opt
       builtin mapfile -t __sb_list < "$__sb_file.list"
@@ -158,7 +158,7 @@ __sb_save() {
       [[ $__sb_opt == f ]] || builtin printf 'builtin declare -%s -- %q\n' "$__sb_opt" "$__sb_name"
     done
 
-    # from here on a function of the policy may have the name of any builtin
+    # from here on, a function of the policy may shadow any builtin
     builtin shopt -p >| "$__sb_file.list"
     builtin mapfile -t __sb_list < "$__sb_file.list"
     for __sb_name in "${__sb_list[@]}"; do
@@ -171,7 +171,7 @@ __sb_save() {
       [[ $__sb_name == *' '@(errexit|history|nounset|verbose|xtrace) ]] || builtin printf 'builtin %s\n' "$__sb_name"
     done
     builtin printf 'builtin set %s\n' "$__sb_keyword"
-    # last, because ERR, DEBUG and RETURN would see to this script too
+    # last, because ERR, DEBUG and RETURN would also fire for this script
     builtin mapfile __sb_lines < "$__sb_file.traps"
     builtin printf %s "${__sb_lines[@]/#trap -- /builtin trap -- }"
     builtin enable -n >| "$__sb_file.list"

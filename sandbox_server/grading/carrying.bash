@@ -1,5 +1,5 @@
-# Runs as root in a fresh grading container. Stdin: what carry.bash prints, of one or of several paths. $1...: the paths,
-# absolute, that may be written; whatever else the archive holds stays in a folder of its own and is dropped.
+# Runs as root in a fresh grading container and restores the files that carry.bash printed, which are on stdin.
+# $1...: absolute paths that may be written. Anything else in the archive is unpacked into a separate folder and dropped.
 set -e -o pipefail
 export LC_ALL=C
 umask 077
@@ -9,10 +9,10 @@ read -r _ folders within
 head -c "$folders" > "$lists/folders"
 head -c "$within" | sort -z > "$lists/within"
 mkdir -- "$lists/files"
-# links that lead out of the folder are made last, so that nothing can be written through them
+# links that lead out of the folder are created last, so that nothing is written through them
 tar -x -z -f - -C "$lists/files" -S -p --same-owner --numeric-owner --delay-directory-restore
 cd /
-# in the changed folders, what the agent's container does not have, or not as a folder
+# in the changed folders: paths that the agent's container does not have, or does not have as a folder
 xargs -0r sh -c 'find "$@" -mindepth 1 -maxdepth 1 \( -type d -printf "%p/\0" -o -print0 \) 2> /dev/null || :' sh \
   < "$lists/folders" | sort -z | comm -z -23 - "$lists/within" | xargs -0r rm -rf --
 for root in "$@"; do

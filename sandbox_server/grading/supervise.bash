@@ -1,8 +1,9 @@
-# Supervises a run of tests. All its input comes on stdin, with exact lengths, and is read before any graded code runs:
-# that code finds no file and no open stream by which it could read or change it.
-# First line: nonce, 1 to merge the tests' stderr into their stdout, 1 for a shell of their own, lengths of set-up and
-# tests, number of files. Then set-up, tests, and for each file a line with two lengths, its path, its content.
-# Stdout is the tests' own. Stderr takes the output of the set-up, and two lines with the nonce around the tests.
+# Supervises a run of tests. All input comes on stdin, with exact lengths, and is read before any graded code runs, so
+# that this code finds no file and no open stream through which it could read or change the input.
+# First line: nonce, 1 to merge the tests' stderr into their stdout, 1 to run them in a separate shell, lengths of set-up
+# and tests, number of files. Then set-up, tests, and for each file a line with two lengths, its path, its content.
+# Stdout has only the tests' output. Stderr has the set-up's output, and one line with the nonce before and after the
+# tests.
 __sb_take() { if (($1)); then LC_ALL=C IFS= read -r -N "$1" "$2"; fi; }
 __sb_setup= __sb_tests= __sb_count=0 __sb_paths=() __sb_texts=()
 IFS=' ' read -r __sb_nonce __sb_merged __sb_alone __sb_n __sb_m __sb_left || exit 125
@@ -14,7 +15,7 @@ while ((__sb_left--)); do
 done
 exec < /dev/null
 
-# In this very shell: the tests get its folder, variables, functions and options.
+# In this shell, so that the tests get its folder, variables, functions and options.
 { eval "$__sb_setup"; } >&2
 __sb_flags=
 case $- in *e*) __sb_flags+='set -e;' ;; esac

@@ -1,12 +1,12 @@
-# Runs as root in a fresh container of the session's image, with the session's files at rest below $2: prints the diff of
-# their tree against the one that the image was prepared with. On stderr `no-git` when the agent removed its .git,
-# `partial` when a file could not be read. $1: workdir. $3: when the session's container was made.
-# Uses nothing of the agent's: not its programs and libraries, nor its repository's index, configuration and filters.
-# Exit 0: the diff; 3: there is no base to compare with; 4: the tree is gone; 5: the disk is full; 6: git gave up.
+# Prints the diff of a session's tree against the tree of its prepared image. Runs as root in a fresh container of that
+# image; the session's files, which nothing changes any more, are below $2. $1: workdir; $3: creation time of the
+# session's container. Stderr: `no-git` if the agent removed .git, `partial` if a file could not be read.
+# Uses no program, library, git index, configuration or filter of the agent.
+# Exit code 0: done; 3: the image has no base to compare with; 4: the tree is gone; 5: the disk is full; 6: git failed.
 set -e -o pipefail
 own=/var/lib/sandbox/git
 [[ -s $own/base ]] || exit 3
-# where the image has the folder; links that the agent put into this path lead out of its files
+# the folder's real path in the image; a link that the agent put into this path would lead out of its files
 tree=$(cd -- "$1" && pwd -P) || exit 3
 part=$2
 while IFS= read -r -d / name; do
@@ -17,24 +17,24 @@ cd -P -- "$2$tree" 2> /dev/null || exit 4
 unset "${!GIT_@}"
 export HOME=/nonexistent LC_ALL=C GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null GIT_ATTR_NOSYSTEM=1
 export GIT_DIR=$own GIT_WORK_TREE=$PWD
-# an index of this run alone: where nothing else has the session's files, a capture that was cut off may still run
+# an index for this run alone: an earlier capture that was cut off may still be running here
 export GIT_INDEX_FILE=$own/capture.$$
 cp "$own/index" "$GIT_INDEX_FILE" || exit 5
-# What git would pass over: a change that kept size and time of its file (touched, so that git reads it), and what is
-# no file any more. Told: repositories inside the tree.
+# Git would overlook a change that kept the file's size and time: touch these files, so that git reads them. It would
+# also overlook what has become a FIFO, socket or device: remove those. List the repositories inside the tree.
 find . -path ./.git -prune -o -name .git -prune -print0 -o -type f -newerct "$3" -exec touch -c -- {} + -o \
   \( -type p -o -type s -o -type b -o -type c \) -exec rm -f -- {} + > "$GIT_INDEX_FILE.inner" 2> /dev/null \
   || git read-tree "$(< "$own/base")"
 if [[ -s $GIT_INDEX_FILE.inner ]]; then
-  # Each would be a link to a commit that nobody has; its files are taken. Links of the base stay.
+  # Git would store each as a link to a commit that nobody else has; take its files instead. Links of the base stay.
   links=$'\n'$(git -c core.quotePath=false ls-files -s | sed -n 's/^160000 [^\t]*\t//p')$'\n'
   while IFS= read -r -d '' inner; do
     outer=${inner#./} outer=${outer%/.git}
     [[ $links == *$'\n'"$outer"$'\n'* ]] || rm -rf -- "$inner"
-  done < "$GIT_INDEX_FILE.inner" || :  # what a process of the agent removes meanwhile is no matter
+  done < "$GIT_INDEX_FILE.inner" || :  # ignore what a process of the agent removes meanwhile
 fi
-# Whether what git said is of a full disk. It also says the agent's names, so there must be less room than what was
-# changed may need. (A patch of more than 2 GB is none.)
+# Whether git failed because the disk is full. Its message may contain names that the agent chose, so the free space must
+# also be less than the changed files may need (at most 2 GB: a larger patch is refused anyway).
 full() {
   [[ $1 == *"No space left"* || $1 == *"quota exceeded"* ]] || return
   local kb need=0 blocks size
@@ -42,7 +42,7 @@ full() {
   read -r blocks size < <(stat -f -c '%a %S' -- "$own")
   ((blocks * size >> 10 < (need < 2 << 20 ? need : 2 << 20) + (64 << 10)))
 }
-# As one pack: to make a file for each object takes twice the time where there are thousands.
+# As one pack: with thousands of objects, a file for each takes twice as long.
 add=(git -c core.bigFileThreshold=1 add -A)
 if ! said=$("${add[@]}" 2>&1); then
   full "$said" "$3" && exit 5
@@ -51,8 +51,8 @@ if ! said=$("${add[@]}" 2>&1); then
   (( code < 128 )) || exit 6  # the index was not written
   (( code == 0 )) || echo partial >&2
 fi
-# New files that the agent's repository tracks although they are ignored (`git add -f`). Of its index only names are read,
-# by our configuration; an index that git cannot read has none.
+# New files that the agent's repository tracks although they are ignored (`git add -f`). Only names are read from its
+# index, with our configuration; an index that git cannot read counts as empty.
 if [[ -f .git/index ]]; then
   GIT_INDEX_FILE=.git/index git ls-files -z -ci --exclude-standard 2> /dev/null | while IFS= read -r -d '' name; do
     [[ -e $tree/$name || -L $tree/$name ]] || printf '%s\0' "$name"

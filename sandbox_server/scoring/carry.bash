@@ -1,10 +1,11 @@
-# Runs as root in a fresh container of the session's image, with the session's files at rest below $1: prints what was
-# changed at given paths. $2: when the session's container was made, as `find -newerct` reads it; what was changed since
-# is found by its ctime, which nothing in a container can set. $3: workdir; $4...: the paths, absolute.
+# Prints the files that a session changed at given paths. Runs as root in a fresh container of the session's image; the
+# session's files, which nothing changes any more, are below $1. $2: creation time of the session's container, in the
+# format of `find -newerct`: changes are found by their ctime, which nothing in a container can set. $3: workdir; $4...:
+# absolute paths.
 # Prints nothing if nothing was changed, else a line with the sizes of two lists, the lists, and a gzipped tar archive.
-# The lists have names that end in NUL: the changed folders, and all that lies in them, folders with a slash; what is
-# missing there was deleted. On stderr a line for each path that is left out.
-# Exit 0: done; 4: the work tree is gone; 5: the disk is full.
+# Each name in the lists ends in NUL: the changed folders; everything in them (anything else there was deleted), folders
+# with a slash. Stderr has a line for each path that is left out.
+# Exit code 0: done; 4: the work tree is gone; 5: the disk is full.
 set -o pipefail
 export LC_ALL=C
 umask 077
@@ -14,10 +15,10 @@ lists=$(mktemp -d) || exit 5
 trap 'rm -rf -- "$lists"' EXIT
 cd -- "${files:-/}" || exit 1
 
-# find and tar also say the agent's names, in quotes; the reason ends a line
+# messages of find and tar contain the agent's names, in quotes; the reason is at the end of the line
 full() { grep -q ': No space left on device$' "$lists/said"; }
 
-# links that the agent put into a path lead out of its files
+# a link that the agent put into a path would lead out of its files
 reached() {
   local name part=.
   while IFS= read -r -d / name; do
@@ -38,7 +39,7 @@ for root in "$@"; do
     2> "$lists/said" || { full && exit 5; }
   cat "$lists/other" >> "$lists/others" || exit 5
 done
-# Sockets, pipes and devices are no work of an agent's. What vanishes meanwhile, where its processes still run, is none either.
+# Left out: sockets, pipes and devices, and files that vanish meanwhile where the agent's processes still run.
 xargs -0r sh -c 'find "$@" -maxdepth 0 \( -type f -o -type l \) -print0 2> /dev/null || :' sh < "$lists/others" \
   | sort -z > "$lists/kinds" || exit 5
 sort -z -o "$lists/folders" -- "$lists/folders" || exit 5
