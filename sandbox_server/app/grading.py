@@ -9,7 +9,7 @@ from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.grading.assays import Assays
 from sandbox_server.grading.attempts import Retries
-from sandbox_server.grading.base import Baseline, Claims, Judging
+from sandbox_server.grading.base import Baseline, BaselineSource, Claims, Judging
 from sandbox_server.grading.certifying import Certifying
 from sandbox_server.grading.confirming import Confirming
 from sandbox_server.grading.containers import Ahead, Bounds, Containers, Sealing
@@ -35,17 +35,6 @@ def grading_of(
 
     `claims` ensures that only one server makes a certificate.
     """
-    instances = Instances(database)
-
-    async def baseline(instance: TaskInstance) -> Baseline | None:
-        verification = await instances.verified(instance.instance_id)
-        if verification is None:
-            return None
-        return Baseline(
-            empty_gives_results=verification.empty in ("resolved", "unresolved"),
-            gold_tests_s=math.inf if verification.gold == "timeout" else None,
-        )
-
     cpu_s = settings.judge_timeout_s
     judging = Judging(cpu_s=cpu_s, wall_s=4 * cpu_s, memory_mb=settings.judge_memory_mb)
     # a judge that dies is replaced twice
@@ -63,28 +52,46 @@ def grading_of(
     grading = Grading(
         containers,
         load_graders(judging),
-        baseline,
+        _baselines(Instances(database)),
         runner_files=settings.runner_files,
         retries=Retries(settings.grade_attempts),
         bounds=bounds,
         assays=Assays(Certificates(database)),
         control_kept_s=settings.control_kept_s,
     )
+    grading.confirming = _confirming(settings, grading, Certificates(database), claims)
+    return grading
+
+
+def _baselines(instances: Instances) -> BaselineSource:
+    async def baseline(instance: TaskInstance) -> Baseline | None:
+        verification = await instances.verified(instance.instance_id)
+        if verification is None:
+            return None
+        return Baseline(
+            empty_gives_results=verification.empty in ("resolved", "unresolved"),
+            gold_tests_s=math.inf if verification.gold == "timeout" else None,
+        )
+
+    return baseline
+
+
+def _confirming(settings: Settings, grading: Grading, certificates: Certificates, claims: Claims | None) -> Confirming:
     reward = load_rewards().get(settings.reward, resolved)  # `Rewards` reports an unknown one
-    grading.confirming = Confirming(
+    certifying = Certifying(
         grading,
-        Certifying(
-            grading,
-            Certificates(database),
-            claims,
-            budget_s=settings.certify_timeout_s,
-            yield_s=settings.certify_yield_s,
-            at_once=settings.certifications,
-        ),
+        certificates,
+        claims,
+        budget_s=settings.certify_timeout_s,
+        yield_s=settings.certify_yield_s,
+        at_once=settings.certifications,
+    )
+    return Confirming(
+        grading,
+        certifying,
         mode=settings.confirm,
         earns=lambda instance, verdict: reward(instance, verdict) > 0,
         least_runs=settings.confirm_runs,
         parallel=settings.gradings,
         unconfirmed_pays=settings.unconfirmed == "pay",
     )
-    return grading

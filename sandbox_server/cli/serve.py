@@ -94,34 +94,8 @@ def run(settings: Settings, build: Build) -> None:
     """
     configure_logging(settings.log_level, settings.log_format)
     os.umask(UMASK)  # for all files that this server writes
-    if not (settings.api_keys or settings.allow_insecure or is_loopback(settings.host)):
-        sys.stderr.write(
-            f"{settings.host} is reachable from other machines, and whoever reaches this server can run code in its "
-            "containers. Set SANDBOX_API_KEYS, or listen on 127.0.0.1, or, if something else guards the port, set "
-            "SANDBOX_ALLOW_INSECURE=1.\n"
-        )
-        raise SystemExit(2)
-    config = uvicorn.Config(
-        "",  # set below, once the port is known
-        host=settings.host,
-        port=settings.port,
-        loop="uvloop",
-        http=OneWriteProtocol,
-        ws=Upgraded,
-        ws_max_size=int(settings.max_body_mb * 2**20),
-        ws_per_message_deflate=False,  # it costs CPU and memory for each connection
-        lifespan="on",
-        access_log=False,
-        server_header=False,  # responses of a box's port have their own
-        proxy_headers=False,  # nothing here uses the client's address
-        log_config=None,  # its warnings and errors go to stderr; its other output would break JSON lines
-        log_level=settings.log_level,
-        backlog=_BACKLOG,
-        timeout_keep_alive=round(
-            settings.keep_alive_s
-        ),  # longer than clients keep one; otherwise a client writes while we close
-        timeout_graceful_shutdown=math.ceil(settings.stop_s / 2),
-    )
+    _refuse_open(settings)
+    config = _config(settings)
     # the usual soft limit of 1,024 is too low for a thousand clients and the streams of their sandboxes
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -147,6 +121,40 @@ def run(settings: Settings, build: Build) -> None:
                 )
     if not server.started:
         raise SystemExit(_STARTUP_FAILURE)
+
+
+def _refuse_open(settings: Settings) -> None:
+    """Exit with status 2 if other machines could reach a server without keys."""
+    if not (settings.api_keys or settings.allow_insecure or is_loopback(settings.host)):
+        sys.stderr.write(
+            f"{settings.host} is reachable from other machines, and whoever reaches this server can run code in its "
+            "containers. Set SANDBOX_API_KEYS, or listen on 127.0.0.1, or, if something else guards the port, set "
+            "SANDBOX_ALLOW_INSECURE=1.\n"
+        )
+        raise SystemExit(2)
+
+
+def _config(settings: Settings) -> uvicorn.Config:
+    return uvicorn.Config(
+        "",  # set once the port is known
+        host=settings.host,
+        port=settings.port,
+        loop="uvloop",
+        http=OneWriteProtocol,
+        ws=Upgraded,
+        ws_max_size=int(settings.max_body_mb * 2**20),
+        ws_per_message_deflate=False,  # it costs CPU and memory for each connection
+        lifespan="on",
+        access_log=False,
+        server_header=False,  # responses of a box's port have their own
+        proxy_headers=False,  # nothing here uses the client's address
+        log_config=None,  # its warnings and errors go to stderr; its other output would break JSON lines
+        log_level=settings.log_level,
+        backlog=_BACKLOG,
+        # longer than clients keep a connection; otherwise a client writes while we close
+        timeout_keep_alive=round(settings.keep_alive_s),
+        timeout_graceful_shutdown=math.ceil(settings.stop_s / 2),
+    )
 
 
 def _bound(config: uvicorn.Config, settings: Settings) -> socket.socket:
