@@ -18,6 +18,7 @@ from sandbox_server.catalogue.templates import Result, TemplateBuild
 from sandbox_server.errors import MalformedRequest, UnknownImage
 from sandbox_server.images.box_images import INSTANCE_KEY, VIEW_KEY
 from sandbox_server.records import BoxKind, BoxRecord, OnTimeout
+from sandbox_server.sandbox.base import ImageInfo, Limits, Sandbox
 from sandbox_server.state.boxes import BoxFacts
 from sandbox_server.state.store import Store
 
@@ -127,18 +128,12 @@ class BoxPlans:
         policy = self._policy
         _bound(asked)
         if source is not None:
-            former = source.box
-            image, root = former.image, former.root or former.image
-            limits = policy.size_like(former, asked.metadata, asked.cpus, asked.memory_mb)
-            own = _result(former)
-        elif template is None:
-            image = root = policy.image(asked.image, asked.template, asked.metadata)
-            limits = policy.size(asked.metadata, asked.cpus, asked.memory_mb)
-            own = Result(user=policy.user)
+            base = self._from_box(asked, source)
+        elif template is not None:
+            base = self._from_template(asked, template)
         else:
-            own = template.result
-            image, root = own.image, own.root
-            limits = self._templates.limits(template, asked.metadata)
+            base = self._from_image(asked)
+        own, limits = base.own, base.limits
         egress = egress_of(asked.allow_out, asked.deny_out)
         life_s = policy.life_s(asked.timeout_s)
         if asked.on_timeout is OnTimeout.PAUSE and not policy.paused_max_s:
@@ -146,14 +141,14 @@ class BoxPlans:
         box = BoxRecord(
             sid="",
             kind=asked.kind.value,
-            image=image,
+            image=base.image,
             template=asked.template,
-            metadata={**_view(source), **asked.metadata},
+            metadata={**base.view, **asked.metadata},
             env={**own.env, **asked.env},
             user=asked.user or own.user,
             workdir=own.workdir,
             token=secrets.token_urlsafe(_TOKEN_BYTES),
-            network=policy.network_of(root, asked.internet, egress),
+            network=policy.network_of(base.root, asked.internet, egress),
             allow_out=tuple(asked.allow_out),
             deny_out=tuple(asked.deny_out),
             cpus=limits.cpus,
@@ -168,21 +163,56 @@ class BoxPlans:
             pausable_s=policy.paused_max_s,
             traffic_token=secrets.token_urlsafe(_TOKEN_BYTES) if asked.private else "",
             host_mask=asked.host_mask,
-            root=root,
-            built=(template.name if template else source.box.built if source else ""),
+            root=base.root,
+            built=base.built,
             start=own.start,
             ready=own.ready,
         )
-        life = Life(life_s, policy.max_s)
-        built = None if template is None else partial(self._templates.image, template)
-        fill = None
-        if source is not None:
-            built = partial(self._bases.of, source.box, source.checkpoint.image)
-            fill = partial(self._states.fill, source.checkpoint)
-        made = Making(built, fill, policy.may_sudo(root))
-        return BoxPlan(
-            box, limits, egress, life, images=self._allowed.images, store=self._store, facts=self._facts, making=made
+        making = Making(base.made, base.fill, policy.may_sudo(base.root))
+        life, images = Life(life_s, policy.max_s), self._allowed.images
+        return BoxPlan(box, limits, egress, life, images=images, store=self._store, facts=self._facts, making=making)
+
+    def _from_image(self, asked: BoxRequest) -> "_Base":
+        policy = self._policy
+        image = policy.image(asked.image, asked.template, asked.metadata)
+        limits = policy.size(asked.metadata, asked.cpus, asked.memory_mb)
+        return _Base(image, image, limits, Result(user=policy.user))
+
+    def _from_template(self, asked: BoxRequest, template: TemplateBuild) -> "_Base":
+        own, limits = template.result, self._templates.limits(template, asked.metadata)
+        made = partial(self._templates.image, template)
+        return _Base(own.image, own.root, limits, own, built=template.name, made=made)
+
+    def _from_box(self, asked: BoxRequest, source: Source) -> "_Base":
+        box = source.box
+        return _Base(
+            box.image,
+            box.root or box.image,
+            self._policy.size_like(box, asked.metadata, asked.cpus, asked.memory_mb),
+            _result(box),
+            built=box.built,
+            view={key: box.metadata[key] for key in _VIEW_KEYS if key in box.metadata},
+            made=partial(self._bases.of, box, source.checkpoint.image),
+            fill=partial(self._states.fill, source.checkpoint),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Base:
+    """What a new box begins with: an image, a client's template, or the files of another box."""
+
+    image: str
+    root: str
+    """The image below all templates, which the operator's settings name."""
+    limits: Limits
+    own: Result
+    """Environment, user, folder and commands that the request adds to."""
+    built: str = ""
+    """Name of the template that the image was built for; "" if none."""
+    view: Mapping[str, str] = field(default_factory=dict)
+    """The metadata that chose the view of the other box's image, which this one's files need too."""
+    made: Callable[[], Awaitable[ImageInfo]] | None = None
+    fill: Callable[[Sandbox], Awaitable[None]] | None = None
 
 
 def _bound(asked: BoxRequest) -> None:
@@ -200,9 +230,3 @@ def _result(box: BoxRecord) -> Result:
     return Result(
         image=box.base, env=dict(box.env), user=box.user, workdir=box.workdir, start=box.start, ready=box.ready
     )
-
-
-def _view(source: Source | None) -> Mapping[str, str]:
-    """The metadata that chose the view of the other box's image, which this one's files need too."""
-    had = {} if source is None else source.box.metadata
-    return {key: had[key] for key in _VIEW_KEYS if key in had}
