@@ -62,7 +62,7 @@ def _seccomp_of(settings: Settings) -> Path | None:
     except (OSError, ValueError) as e:
         raise ValueError(f"SANDBOX_SECCOMP={path} is neither `own`, `engine` nor a readable JSON file: {e}") from e
     if not (isinstance(profile, dict) and profile.get("defaultAction")):
-        raise ValueError(f"SANDBOX_SECCOMP={path} is no seccomp profile: an object with `defaultAction` is expected")
+        raise ValueError(f"SANDBOX_SECCOMP={path} is not a seccomp profile: an object with `defaultAction` is expected")
     return path.absolute()
 
 

@@ -156,7 +156,7 @@ def _only(paths: frozenset[str]) -> str | None:
     if path is None:
         return None
     if path in (".", "..", "") or path.startswith(("/", "../")) or "\0" in path:
-        raise UnreadablePatch(f"{path!r} is no path in a repository")
+        raise UnreadablePatch(f"{path!r} is not a path in a repository")
     return path
 
 

@@ -25,7 +25,7 @@ def checked_url(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in _SCHEMES:
         how = "a folder goes into `path`" if parts.scheme in ("", "file") else "no other is fetched"
-        raise ValueError(f"{_shown(url)} is no {', '.join(_SCHEMES)} URL; {how}")
+        raise ValueError(f"{_shown(url)} is not an https, http or git URL; {how}")
     if "@" in parts.netloc:
         raise ValueError("the URL holds credentials, which are never kept; mirror the repository into a local folder")
     if not _HOST.fullmatch(parts.netloc):
@@ -45,7 +45,7 @@ def checked_path(path: str) -> str:
 
     """
     if not path.startswith("/") or ".." in PurePosixPath(path).parts or "\0" in path or not path.isprintable():
-        raise ValueError(f"{_shown(path)} is no absolute path without `..`")
+        raise ValueError(f"{_shown(path)} is not an absolute path without `..`")
     return path
 
 
@@ -57,7 +57,7 @@ def checked_repo(repo: str) -> str:
 
     """
     if not _REPO.fullmatch(repo) or any(part in (".", "..") for part in repo.split("/")):
-        raise ValueError(f"{_shown(repo)} is no name such as owner/name")
+        raise ValueError(f"{_shown(repo)} is not a name such as owner/name")
     return repo
 
 
@@ -70,7 +70,7 @@ def checked_commit(commit: str) -> str:
     """
     commit = commit.lower()
     if commit and not _COMMIT.fullmatch(commit):
-        raise ValueError(f"{_shown(commit)} is no full commit id of 40 (or 64) hexadecimal digits")
+        raise ValueError(f"{_shown(commit)} is not a full commit id of 40 (or 64) hexadecimal digits")
     return commit
 
 

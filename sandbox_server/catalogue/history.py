@@ -333,4 +333,4 @@ def _plain(value: object) -> object:
         return dict(value)
     if isinstance(value, Score | Confirmation):
         return asdict(value)
-    raise TypeError(f"{type(value).__name__} is no JSON")
+    raise TypeError(f"{type(value).__name__} is not JSON")

@@ -136,7 +136,7 @@ def _member(read: Callable[[int], bytes], block: bytes, extended: Mapping[bytes,
     except ValueError:
         raise Unusable(f"a member of type {_kind(block)!r}") from None
     if any(name.startswith(b"GNU.sparse.") for name in extended) and extended.get(b"GNU.sparse.major") != b"1":
-        raise Unusable("a sparse file of another form")
+        raise Unusable("a sparse file of an unknown form")
     prefix = block[345:500].rstrip(b"\0")
     name = (prefix + b"/" if prefix else b"") + block[:100].partition(b"\0")[0]
     stored = _decimal(extended[b"size"]) if b"size" in extended else _number(block[124:136])
@@ -260,16 +260,16 @@ def _exactly(read: Callable[[int], bytes], size: int) -> bytes:
 def _number(field: bytes) -> int:
     """Parse a numeric header field."""
     if field[0] & 0x80:  # GNU's base-256 format for large numbers
-        raise Unusable("a number that is no octal one")
+        raise Unusable("a field is not an octal number")
     try:
         return int(field.strip(b"\0 ") or b"0", 8)
     except ValueError:
-        raise Unusable("a number that is no octal one") from None
+        raise Unusable("a field is not an octal number") from None
 
 
 def _decimal(word: bytes) -> int:
     if not word.isdigit() or len(word) > 20:
-        raise Unusable("a number that is no decimal one")
+        raise Unusable("a field is not a decimal number")
     return int(word)
 
 

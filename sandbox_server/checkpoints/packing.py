@@ -28,10 +28,10 @@ def unpack(name: str, packed: bytes) -> bytes:
     """Decompress a block. Raises ValueError: it does not match `name`. OSError: it cannot be decompressed."""
     size = int.from_bytes(packed[:_LENGTH], "big")
     if size > _MOST:
-        raise ValueError(f"block {name} says that it has {size} bytes")
+        raise ValueError(f"block {name} claims a size of {size} bytes")
     block: bytes = _zstd().decompress(packed[_LENGTH:], decompressed_size=size, asbytes=True)
     if name_of(block) != name:
-        raise ValueError(f"block {name} has another content")
+        raise ValueError(f"the content of block {name} does not match its name")
     return block
 
 

@@ -122,7 +122,7 @@ def _checked(member: tarfile.TarInfo) -> str:
     if name.startswith("/") or name.split("/")[0] == "..":
         raise MalformedRequest(f"the archive's member {member.name[:200]!r} is outside of it")
     if not (member.issym() or member.isreg() or member.isdir()):
-        raise MalformedRequest(f"the archive's member {member.name[:200]!r} is no file, folder or symbolic link")
+        raise MalformedRequest(f"the archive's member {member.name[:200]!r} is not a file, folder or symbolic link")
     return name
 
 

@@ -63,7 +63,7 @@ class Target:
                 # do not send a malformed address to a name server
                 if _NAME.fullmatch(host.removeprefix("*.")) and not re.fullmatch(r"[0-9.]+", host):
                     return cls(host.lower().removesuffix("."), port)
-        raise ValueError(f"{text[:100]!r} is no address, range or host name, with or without :port")
+        raise ValueError(f"{text[:100]!r} is not an address, range or host name, with or without :port")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class NameServer:
         target = Target.parse(text)
         address, _, bits = target.host.partition("/")
         if bits not in ("32", "128"):
-            raise ValueError(f"{text[:100]!r} is no address of a name server, with or without :port")
+            raise ValueError(f"{text[:100]!r} is not an address of a name server, with or without :port")
         return cls(address, target.port or 53)
 
     @property

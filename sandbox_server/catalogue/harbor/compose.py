@@ -355,7 +355,7 @@ def _limits(entry: Mapping[str, Any]) -> tuple[int | None, float | None]:
 def _mb(said: str) -> int:
     found = re.fullmatch(r"([\d.]+)\s*([kmg]?)(i?b)?", said.lower())
     if found is None:
-        raise ValueError(f"{said!r} is no size of memory")
+        raise ValueError(f"{said!r} is not a size of memory")
     return max(16, int(float(found[1]) * {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}[found[2]]) >> 20)
 
 

@@ -185,4 +185,4 @@ def _mb(said: str | None) -> int | None:
     try:
         return int(float(text[:-1]) * _UNITS[text[-1:]])
     except (KeyError, ValueError):
-        raise ValueError(f"task.toml: {said!r} is no size such as 512M or 2G") from None
+        raise ValueError(f"task.toml: {said!r} is not a size such as 512M or 2G") from None

@@ -102,7 +102,7 @@ def build(source: Path, options: BuildOptions, progress: Progress = lambda done,
     if not 0 <= options.split < 1:
         raise MalformedRequest(f"--split {options.split} is not within [0, 1)")
     if options.repos is not None and not options.repos.is_dir():
-        raise MalformedRequest(f"--repos {options.repos} is no folder")
+        raise MalformedRequest(f"--repos {options.repos} is not a folder")
     with _alone_in(options.output):
         lines = _first_lines(source)
         work = _work_folder(source, options)

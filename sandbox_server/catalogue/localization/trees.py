@@ -53,7 +53,7 @@ class CloneFolder:
 
     def _clone(self, repo: str) -> Path:
         if not _NAME.fullmatch(repo) or ".." in repo.split("/"):
-            raise NoTree(f"{repo!r} is no name of a repository")
+            raise NoTree(f"{repo!r} is not a name of a repository")
         for name in (repo.replace("/", "__"), repo):
             for place in (self._folder / name, self._folder / f"{name}.git"):
                 git_dir = place / ".git" if (place / ".git").exists() else place

@@ -31,11 +31,11 @@ def test_plain_urls(url: str) -> None:
     [
         ("ext::sh -c touch% /tmp/x", "custom transport"),
         ("fd::17", "custom transport"),
-        ("-uhttps://x/y", "no https, http, git URL"),
+        ("-uhttps://x/y", "not an https, http or git URL"),
         ("--upload-pack=touch /tmp/x", "blanks"),
-        ("ssh://-oProxyCommand=touch/x", "no https, http, git URL"),
-        ("ssh://git@example.org/x", "no https, http, git URL"),
-        ("git@example.org:owner/name.git", "no https, http, git URL"),
+        ("ssh://-oProxyCommand=touch/x", "not an https, http or git URL"),
+        ("ssh://git@example.org/x", "not an https, http or git URL"),
+        ("git@example.org:owner/name.git", "not an https, http or git URL"),
         ("file:///etc", "a folder goes into `path`"),
         ("/srv/mirror.git", "a folder goes into `path`"),
         ("https://user:secret@example.org/x", "credentials"),
@@ -60,7 +60,7 @@ def test_refused_urls(url: str, why: str) -> None:
 
 @pytest.mark.parametrize("path", ["mirror.git", "/srv/../etc", "/srv/a\0b", "~/x", "/srv/a\nb"])
 def test_refused_paths(path: str) -> None:
-    with pytest.raises(ValidationError, match="no absolute path"):
+    with pytest.raises(ValidationError, match="not an absolute path"):
         GitSource(path=path, commit=COMMIT)
 
 
@@ -74,7 +74,7 @@ def test_refused_names(repo: str) -> None:
 @pytest.mark.parametrize("commit", ["main", "v1.0", "abcdef1", "HEAD", 41 * "a", "--all", 40 * "g"])
 def test_refused_commits(commit: str) -> None:
     """What may mean something else tomorrow."""
-    with pytest.raises(ValidationError, match="no full commit id"):
+    with pytest.raises(ValidationError, match="not a full commit id"):
         GitSource(repo="a/b", commit=commit)
 
 

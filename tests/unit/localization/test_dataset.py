@@ -295,7 +295,7 @@ def test_json_list_and_parquet_in(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "why"), [({"split": 1.0}, "is not within"), ({"repos": Path("/nonexistent/clones")}, "is no folder")]
+    ("options", "why"), [({"split": 1.0}, "is not within"), ({"repos": Path("/nonexistent/clones")}, "is not a folder")]
 )
 def test_options_that_make_no_sense(tmp_path: Path, options: dict[str, object], why: str) -> None:
     with pytest.raises(MalformedRequest, match=why):

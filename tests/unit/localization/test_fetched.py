@@ -80,7 +80,7 @@ async def test_what_cannot_be_had_is_told(tmp_path: Path, remote: Repository) ->
     assert rows["good"]["missing_levels"] == []
     for name, why in (
         ("gone", "owner/gone"),
-        ("short", "no full commit id"),
+        ("short", "not a full commit id"),
         ("elsewhere", "SANDBOX_REPOSITORY_FOLDERS"),
         ("credentials", "holds credentials"),
     ):

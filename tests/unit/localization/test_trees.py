@@ -24,9 +24,9 @@ def test_files_of_every_kind_of_clone(clones: Clones, repo: str, commit: bool) -
         ("acme/none", "HEAD", "no clone of acme/none among the repositories: `git clone` it to acme__none there"),
         ("acme/ledger", "0" * 40, "does not have the commit 0000"),
         ("acme/ledger", "--help", "no commit id"),
-        ("../clones/acme__ledger", "HEAD", "is no name of a repository"),
-        ("/etc", "HEAD", "is no name of a repository"),
-        ("", "HEAD", "is no name of a repository"),
+        ("../clones/acme__ledger", "HEAD", "is not a name of a repository"),
+        ("/etc", "HEAD", "is not a name of a repository"),
+        ("", "HEAD", "is not a name of a repository"),
     ],
 )
 def test_what_is_not_there_says_so(clones: Clones, repo: str, commit: str, why: str) -> None:

@@ -143,7 +143,7 @@ def test_blank_patch() -> None:
     ("patch", "said"),
     [
         ("no diff at all", "no file in it"),
-        ("--- a/../../etc/passwd\n+++ b/../../etc/passwd\n@@ -1 +1 @@\n-a\n+b\n", "no path in a repository"),
+        ("--- a/../../etc/passwd\n+++ b/../../etc/passwd\n@@ -1 +1 @@\n-a\n+b\n", "not a path in a repository"),
         ("--- a/x\n+++ b/x\n@@ -1,3 +1,3 @@\n a\n-b\n+c\n", "shorter"),
         ("--- a/x\n+++ b/x\n@@ -9 +9 @@\n-a\n+b\n@@ -1 +1 @@\n-a\n+b\n", "begins before"),
         ("--- a/x\n+++ b/x\n@@ -0 +1 @@\n-a\n+b\n", "no file has a line 0"),
