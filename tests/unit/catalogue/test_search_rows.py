@@ -53,7 +53,7 @@ def test_rows_whose_patch_brings_the_bug(tmp_path: Path) -> None:
     ("change", "why"),
     [
         ({"base_commit": "main"}, "not a full commit id"),
-        ({"repo": "../../etc"}, "no name such as owner/name"),
+        ({"repo": "../../etc"}, "not a name such as owner/name"),
         ({"repository": "ext::sh -c true"}, "custom transport"),
         ({"use_patch": "true", "patch": " "}, "there is none"),
     ],
