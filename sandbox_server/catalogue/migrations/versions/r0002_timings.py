@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Sessions of before have none."""
+    """Add the column; it is empty for existing sessions."""
     op.add_column("sessions", sa.Column("timings_s", sa.Text(), nullable=False, server_default="{}"))
 
 

@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Sessions of before belong to the run without a name."""
+    """Add the column; existing sessions belong to the run without a name."""
     op.add_column("sessions", sa.Column("run", sa.Text(), nullable=False, server_default=""))
 
 

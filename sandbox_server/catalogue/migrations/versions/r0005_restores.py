@@ -1,4 +1,4 @@
-"""Sessions that another node made anew."""
+"""Counts of sessions that another node restored."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Sessions of before never were."""
+    """Add the columns; existing sessions count as never restored."""
     op.add_column("sessions", sa.Column("restores", sa.BigInteger(), nullable=False, server_default="0"))
     op.add_column("sessions", sa.Column("notice", sa.Text(), nullable=False, server_default=""))
     op.add_column("sessions", sa.Column("differences", sa.BigInteger(), nullable=False, server_default="0"))

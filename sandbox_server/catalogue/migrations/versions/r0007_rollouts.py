@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Create the tables; sessions of before have no metrics."""
+    """Create the tables; existing sessions have no metrics."""
     op.create_table(
         "rollouts",
         sa.Column("sid", sa.String(40), nullable=False),

@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Sessions of before have no owner: only keys without a name see them."""
+    """Add the column; existing sessions have no owner, so only keys without a name see them."""
     op.add_column("sessions", sa.Column("owner", sa.Text(), server_default="", nullable=False))
     op.create_index("ix_sessions_owner", "sessions", ["owner"])
 

@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Sessions of before belong to no client's trace."""
+    """Add the column; existing sessions belong to no client's trace."""
     op.add_column("sessions", sa.Column("traceparent", sa.Text(), server_default="", nullable=False))
 
 

@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Sessions of before are nobody's copies, and nothing of them was undone."""
+    """Add the columns; existing sessions are not copies, and none of their actions was undone."""
     op.add_column("sessions", sa.Column("parent", sa.String(40), server_default="", nullable=False))
     op.add_column("sessions", sa.Column("forked_at", sa.BigInteger(), server_default="0", nullable=False))
     op.add_column("sessions", sa.Column("undone", sa.Text(), server_default="", nullable=False))

@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Sessions of before take the instance's format."""
+    """Add the column; existing sessions use the instance's format."""
     op.add_column("rollouts", sa.Column("format", sa.Text(), server_default="", nullable=False))
 
 
