@@ -210,19 +210,13 @@ class Acting:
             given = ActionRun(sandbox, record, instance, asked.content, timeout_s, seconds)
             ran = await self._interruptible(sandbox, record, run(given), asked.tool)
         told = (f"{record.notice}\n" if record.notice else "") + note
-        if ran.batch is not None:
-            text = batch_json.observation_of(replace(ran.batch, notice=told.rstrip("\n")))
-        elif ran.reply is not None:
-            text = json.dumps({**ran.reply, "notice": told.rstrip("\n")})
-        else:
-            text = told + ran.observation.text
         duration_s = clock.now() - began if ran.duration_s is None else ran.duration_s
         refused = ran.reply is not None and "error" in ran.reply and ran.observation.outcome != "interrupted"
         action = ActionRecord(
             sid=record.sid,
             seq=record.actions + 1,
             content=asked.content,
-            observation=text,
+            observation=_observation(ran, told),
             tool=ran.tool,
             outcome=ran.observation.outcome,
             exit_code=ran.observation.exit_code,
@@ -282,6 +276,16 @@ class Acting:
             f"[The service was interrupted during the previous action, which {how};"
             f" its output is lost and it may have taken effect only in part.{fate if killed else ''}]\n"
         )
+
+
+def _observation(ran: Ran, told: str) -> str:
+    """The observation as the journal keeps it: a text, or the JSON of a batch or reply. `told`: notices before it."""
+    notice = told.rstrip("\n")
+    if ran.batch is not None:
+        return batch_json.observation_of(replace(ran.batch, notice=notice))
+    if ran.reply is not None:
+        return json.dumps({**ran.reply, "notice": notice})
+    return told + ran.observation.text
 
 
 def _answer(action: ActionRecord) -> ActionAnswer:
