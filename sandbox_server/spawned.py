@@ -13,7 +13,7 @@ from typing import IO, Any
 
 
 class Spawned:
-    """A program that runs. It is reaped at its end, whether somebody waits or not."""
+    """A child process, which is reaped at its end even if nobody waits for it."""
 
     def __init__(self, words: Sequence[str], **options: Any) -> None:
         """Start it; `options` are those of `subprocess.Popen`, without any that rule out vfork (`preexec_fn`, `user`).
@@ -63,7 +63,7 @@ class Spawned:
 
 @asynccontextmanager
 async def reading(pipe: IO[bytes]) -> AsyncIterator[asyncio.StreamReader]:
-    """Read `pipe` by the loop, which closes it."""
+    """A reader of `pipe` on the event loop; the pipe is closed at the end of the context."""
     loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
     transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
     try:

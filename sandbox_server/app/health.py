@@ -33,7 +33,7 @@ class Readiness(BaseModel):
     ready: bool
     parts: dict[str, str]
     failing_loops: dict[str, str]
-    """Background loop -> its last error, of those that fail again and again. They do not make the node unready."""
+    """Loops whose last three rounds failed: name -> last error. They do not make the node unready."""
 
 
 @ROUTER.get("/healthz")

@@ -12,7 +12,7 @@ from sandbox_server.sessions.base import Sessions
 
 
 async def session_of_token(state: State, path: str, offered: Sequence[bytes]) -> Mapping[str, object] | None:
-    """The scope of a request with the token of the session at the path's end; None if none of `offered` is it.
+    """Scope entries for a request that offers the token of the session at the end of its path; None if it does not.
 
     It counts as its owner's, but `app.rights` admits it to that session alone. `state`: the application's.
 

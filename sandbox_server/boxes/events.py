@@ -45,6 +45,6 @@ class BoxEvents:
         return list(self._of.get(sid, ()))
 
     def keep(self, sids: Iterable[str]) -> None:
-        """Forget all other boxes."""
+        """Drop the events of all boxes but these."""
         kept = set(sids)
         self._of = {sid: events for sid, events in self._of.items() if sid in kept}

@@ -75,7 +75,7 @@ class Measures:
             return list(of_box.figures)
 
     async def _no_figures(self, view: BoxView) -> None:
-        """Warn, once, of an engine that has none of a container that runs; else the box is just ending."""
+        """Warn once if the engine has no figures of a running container; otherwise the box is just ending."""
         try:
             runs = not self._told and (await self._runtime.outside.see(view.record.container_id)).running
         except SandboxLost:

@@ -1,4 +1,4 @@
-"""Commands that an earlier server started: they keep running in their boxes, and this server can find and end them.
+"""Commands that an earlier server started. They keep running in their boxes; this server can find and end them.
 
 Their output and their exit status are lost.
 """

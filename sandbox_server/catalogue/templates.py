@@ -186,7 +186,7 @@ class Templates:
             await connection.execute(update(TemplateBuildRow).where(where).values(values))
 
     async def add(self, build: TemplateBuild) -> None:
-        """Store a new build, which waits for its recipe."""
+        """Store a new build, whose recipe is not known yet."""
         insert = self._database.insert(TemplateBuildRow).values(
             build_id=build.build_id,
             template_id=build.template_id,

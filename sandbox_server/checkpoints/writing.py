@@ -36,7 +36,7 @@ class Writing:
         await self.add_cut(part, len(data), [(None, block) for block in self._cutter(part).feed(data)])
 
     def cut(self, part: Part, data: bytes | bytearray) -> list[tuple[str | None, bytes]]:
-        """Names and contents of the blocks of a part that `data` completes, for `add_cut`. For use on a thread."""
+        """Names and contents of the blocks that `data` completes in a part, for `add_cut`. For use on a thread."""
         return [(name_of(block), block) for block in self._cutter(part).feed(data)]
 
     async def add_cut(self, part: Part, size: int, blocks: Sequence[tuple[str | None, bytes]]) -> None:

@@ -64,7 +64,7 @@ async def acall(
 
 
 def refused(answer: httpx.Response) -> ServiceError:
-    """The error for an answer that is one; has the server's message."""
+    """The error that the answer reports, with the server's message."""
     try:
         detail = answer.json()["detail"]
     except (ValueError, KeyError, TypeError):

@@ -53,7 +53,7 @@ class Bounds:
         return min(instance.eval_timeout_s, self.tests_s)
 
     def of_attempt(self, instance: TaskInstance) -> float:
-        """The longest that one attempt can last."""
+        """Maximum duration of one attempt in seconds."""
         tests_s = self.tests_of(instance)
         return self.create_s + self.setup_s + self.apply_s + tests_s + self.judge_s + self.remove_s
 

@@ -40,7 +40,7 @@ class BrokeOff(InfrastructureError):
 
 @asynccontextmanager
 async def blaming(outside: Outside, container_id: str, *, image: str, patch: bytes) -> AsyncIterator[None]:
-    """Raise failures in the block as BrokeOff; unchanged if there is no patch or the engine is unavailable."""
+    """Turn failures in the block into BrokeOff, unless there is no patch or the engine is unavailable."""
     try:
         yield
     except Exception as error:

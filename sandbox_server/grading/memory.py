@@ -47,7 +47,7 @@ class MemoryWatch:
             await self.killed_at_limit()
 
     async def _more_than_limits(self) -> bool:
-        """Whether the host killed more than containers hit limits; its counter includes neighbours at theirs."""
+        """Whether the host itself lacked memory: it killed more than containers at their limits explain."""
         now = self._outside.kills_on_host()
         if self._kills is None or now is None or now <= self._kills:
             return False

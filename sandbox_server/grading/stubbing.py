@@ -107,6 +107,6 @@ async def stub_passes(run: Run, fix: Fix, names: Iterable[str]) -> dict[str, tup
 
 
 def limited(instance: TaskInstance, slowest_s: float) -> TaskInstance:
-    """`instance` with a shorter test timeout, since a fault may loop for ever; `slowest_s` is gold's time."""
+    """`instance` with a shorter test timeout, because faulty code may loop for ever. `slowest_s`: gold's duration."""
     limit_s = min(instance.eval_timeout_s, max(_LEAST_S, _SLOWER * slowest_s))
     return instance.model_copy(update={"eval_timeout_s": limit_s})

@@ -129,7 +129,7 @@ def _moves_nothing(commands: Sequence[str]) -> bool:
 
 
 def _spellings(name: str) -> list[str]:
-    """The spellings in a catalogue of the image that `tagged` normalizes to `name`."""
+    """All ways in which a catalogue may spell this image; `name` is the form that `tagged` gives."""
     bare = [name, name.removesuffix(":latest")]
     if "@" in name:
         repository, _, digest = name.partition("@")

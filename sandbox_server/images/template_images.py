@@ -34,7 +34,7 @@ log = telemetry.logger(__name__)
 OWNER_LABEL = "sandbox.template_owner"
 """Marks the image of a template."""
 USER, HOME = "user", "/home/user"
-"""User and working directory of a template that names none, as E2B's; the user is made if it is missing."""
+"""Default user and working directory of a template, as at E2B; the user is created if it is missing."""
 _WATCH_S = 5.0
 _READY_EVERY_S = 0.2
 _READY_ONCE_S = 10.0

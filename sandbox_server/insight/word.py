@@ -121,7 +121,7 @@ class Jumps(NamedTuple):
 
 
 async def jumps(rates: Sequence[PassRate]) -> Jumps:
-    """Compare the rates, in slices: there are thousands."""
+    """The pass rates that fell or rose. Works in slices, because there are thousands."""
     rated = await sliced((one, (one.now or 0.0) - (one.before or 0.0)) for one in rates if _comparable(one))
     fell = sorted(((change, one.instance_id, one) for one, change in rated if change <= -JUMP), key=lambda x: x[:2])
     rose = sorted(((-change, one.instance_id, one) for one, change in rated if change >= JUMP), key=lambda x: x[:2])

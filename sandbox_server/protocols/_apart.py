@@ -30,7 +30,7 @@ def spawn(request: Request, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
 
 
 def _running(app: FastAPI) -> TaskSet:
-    """The running work of all routers."""
+    """The tasks of all requests that run apart from their connections."""
     if not hasattr(app.state, "apart"):
         app.state.apart = TaskSet("requests")
     return cast(TaskSet, app.state.apart)

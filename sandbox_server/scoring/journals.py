@@ -28,7 +28,7 @@ def undone_at(undone: str, seq: int) -> str:
 
 
 def kept(actions: Iterable[ActionRecord], undone: str) -> list[ActionRecord]:
-    """Those actions that led to where the session is: without what rollbacks undid."""
+    """The actions that led to the session's present state, without those that rollbacks undid."""
     ranges = undone_ranges(undone)
     return [action for action in actions if not any(first <= action.seq <= last for first, last in ranges)]
 

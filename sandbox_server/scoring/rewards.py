@@ -135,7 +135,7 @@ class Rewards:
             self._background(self._submit(session), f"grade-submit-{sid}")
 
     async def work(self, sid: str) -> bool:
-        """Do a job: grade the session, or join its grading; False: not done, e.g. this server is closing.
+        """Do a job: grade the session, or join its grading. False: not done, for instance because this server closes.
 
         Raises:
             CatalogueUnavailable: not done; the job must be delivered again.

@@ -79,7 +79,7 @@ class SessionGrading:
             seen.cancel()
 
     async def _tripwires(self, session: SessionRecord, request: GradeRequest) -> dict[str, int]:
-        """Those of its actions and patch, which are known before the tests run."""
+        """Count the tripwires of the session's actions and patch, which are known before the tests run."""
         try:
             actions = [action.content for action in await self.localizing.journals.of(session)]
         except InfrastructureError as error:  # missing tripwires must not cost the reward

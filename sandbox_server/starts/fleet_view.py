@@ -1,4 +1,4 @@
-"""What the nodes do together for sessions to come: which there are, which drain, what each prepares."""
+"""The nodes as a fleet: which there are, which of them drain, and what each prepares for future sessions."""
 
 from collections.abc import Sequence
 from contextlib import suppress

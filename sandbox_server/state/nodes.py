@@ -230,7 +230,7 @@ class Nodes:
         return sorted(name.decode() for name in await self._connection.send("SMEMBERS", self._keys.nodes))
 
     async def look(self, names: Sequence[str]) -> list[tuple[NodeRecord, int]]:
-        """(heartbeat, sessions sent there since) of each of `names` that has a heartbeat."""
+        """(heartbeat, sessions placed there since then) for each of `names` with a heartbeat."""
         texts = await self._connection.send("MGET", *(self._keys.node(name) for name in names))
         counts = await self._connection.send("HMGET", self._keys.placed, *names)
         found = ((_record(text), int(count or 0)) for text, count in zip(texts, counts, strict=True))

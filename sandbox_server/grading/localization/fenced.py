@@ -103,7 +103,7 @@ def _headed(text: str, into: Locations) -> str:
 
 
 def _method(line: str) -> str:
-    """The `Foo.bar` of a line below a heading, which may have a remark after it; "" for any other line."""
+    """The `Foo.bar` of a line below a heading, without a remark after it; "" for any other line."""
     found = _METHOD.fullmatch(_BULLET.sub("", line, count=1).replace("`", "").replace("**", "").strip())
     if found is None or found[2] in _ENDINGS or (found[3] and not _REMARK.match(found[3].strip())):
         return ""

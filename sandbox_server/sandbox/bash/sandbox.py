@@ -23,7 +23,7 @@ _RESTARTS = 20  # per container; after that, something is wrong that a restart d
 
 
 class BashSandbox(BashFileSystem):
-    """One of our containers. Knows how to use it, not when it expires."""
+    """The sandbox of one container."""
 
     def __init__(
         self,
