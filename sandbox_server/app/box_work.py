@@ -27,7 +27,7 @@ class BoxWork:
 
 @asynccontextmanager
 async def open_work(settings: Settings, base: Foundation) -> AsyncIterator[BoxWork]:
-    """Open the parts; when they close, all commands that they started end."""
+    """Open the parts. Commands run on in their boxes when the parts close."""
     data_disk = DataDisk(settings.data_dir, base.faults, min_free_mb=settings.data_min_free_mb)
     blobs = Blobs(settings.data_dir / "blobs", most_bytes=int(settings.blobs_mb * 2**20), room=data_disk.room)
     async with AsyncExitStack() as stack:
