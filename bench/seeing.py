@@ -34,6 +34,36 @@ from sandbox_server.sessions.base import Sessions, SessionView
 from sandbox_server.settings import Settings
 from sandbox_server.state.nodes import NodeRecord
 
+PATHS = (
+    "/ui",
+    "/ui?window_s=86400",
+    f"/ui?run={LAST_RUN}",
+    "/ui/sessions",
+    "/ui/sessions?verdict=infra",
+    "/ui/sessions?verdict=tampered",
+    f"/ui/sessions?verdict=tampered&run={LAST_RUN}",
+    "/ui/sessions?state=lost",
+    f"/ui/sessions?run={LAST_RUN}&instance=bench__task-5",
+    "/ui/runs",
+    "/ui/groups",
+    "/ui/groups?kind=all_0",
+    f"/ui/groups?kind=all_0&run={LAST_RUN}",
+    "/ui/pass-rates",
+    "/ui/instances/bench__task-5",
+    # words that all actions have, one in 20, in 2,000, in 200,000, in none together; a beginning
+    "/ui/actions?q=observation",
+    "/ui/actions?q=tool_7",
+    "/ui/actions?q=file_77",
+    "/ui/actions?q=symbol_7777",
+    "/ui/actions?q=symbol_7777+symbol_7778",
+    "/ui/actions?q=tool_7+file_77*",
+    f"/ui/actions?q=observation&run={LAST_RUN}",
+    f"/ui/actions?q=tool_7&run={LAST_RUN}",
+    f"/ui/actions?q=file_77&run={LAST_RUN}",
+    f"/ui/actions?q=symbol_7777&run={LAST_RUN}",
+)
+"""The pages that are measured, besides one session's."""
+
 _TICK_S = 0.001
 
 
@@ -96,58 +126,35 @@ async def measure(database: Database, repeat: int) -> None:
             gc.collect()
             gc.freeze()  # as a server does
             watching = asyncio.create_task(lag.watch())
-            for path in (
-                "/ui",
-                "/ui?window_s=86400",
-                f"/ui?run={LAST_RUN}",
-                f"/ui/sessions/{sid}",
-                "/ui/sessions",
-                "/ui/sessions?verdict=infra",
-                "/ui/sessions?verdict=tampered",
-                f"/ui/sessions?verdict=tampered&run={LAST_RUN}",
-                "/ui/sessions?state=lost",
-                f"/ui/sessions?run={LAST_RUN}&instance=bench__task-5",
-                "/ui/runs",
-                "/ui/groups",
-                "/ui/groups?kind=all_0",
-                f"/ui/groups?kind=all_0&run={LAST_RUN}",
-                "/ui/pass-rates",
-                "/ui/instances/bench__task-5",
-                # words that all actions have, one in 20, in 2,000, in 200,000, in none together; a beginning
-                "/ui/actions?q=observation",
-                "/ui/actions?q=tool_7",
-                "/ui/actions?q=file_77",
-                "/ui/actions?q=symbol_7777",
-                "/ui/actions?q=symbol_7777+symbol_7778",
-                "/ui/actions?q=tool_7+file_77*",
-                f"/ui/actions?q=observation&run={LAST_RUN}",
-                f"/ui/actions?q=tool_7&run={LAST_RUN}",
-                f"/ui/actions?q=file_77&run={LAST_RUN}",
-                f"/ui/actions?q=symbol_7777&run={LAST_RUN}",
-            ):
-                first, spent, worked, held = 0.0, [], [], []
-                for number in range(repeat + 1):
-                    insight.forget()
-                    lag.worst_s = 0.0
-                    began, cpu = time.perf_counter(), time.process_time()
-                    answer = await client.get(path)
-                    took = 1000 * (time.perf_counter() - began)
-                    assert answer.status_code == 200, (path, answer.text)
-                    if not number:
-                        first = took
-                        continue
-                    spent.append(took)
-                    worked.append(1000 * (time.process_time() - cpu))
-                    held.append(1000 * lag.worst_s)
-                times = {
-                    "first_ms": first,
-                    "p50_ms": statistics.median(spent),
-                    "p99_ms": max(spent) if len(spent) < 100 else sorted(spent)[int(0.99 * len(spent))],
-                    "cpu_p50_ms": statistics.median(worked),
-                    "held_p50_ms": statistics.median(held),
-                }
+            for path in (f"/ui/sessions/{sid}", *PATHS):
+                times = await _timed(client, path, repeat, insight, lag)
                 print(f"{path:<50} {json.dumps({name: round(ms, 1) for name, ms in times.items()})}", flush=True)
             watching.cancel()
+
+
+async def _timed(client: httpx.AsyncClient, path: str, repeat: int, insight: Insight, lag: Lag) -> dict[str, float]:
+    """Request the path once and then `repeat` times, each without cached figures; milliseconds by name."""
+    first, spent, worked, held = 0.0, [], [], []
+    for number in range(repeat + 1):
+        insight.forget()
+        lag.worst_s = 0.0
+        began, cpu = time.perf_counter(), time.process_time()
+        answer = await client.get(path)
+        took = 1000 * (time.perf_counter() - began)
+        assert answer.status_code == 200, (path, answer.text)
+        if not number:
+            first = took
+            continue
+        spent.append(took)
+        worked.append(1000 * (time.process_time() - cpu))
+        held.append(1000 * lag.worst_s)
+    return {
+        "first_ms": first,
+        "p50_ms": statistics.median(spent),
+        "p99_ms": max(spent) if len(spent) < 100 else sorted(spent)[int(0.99 * len(spent))],
+        "cpu_p50_ms": statistics.median(worked),
+        "held_p50_ms": statistics.median(held),
+    }
 
 
 async def _run(options: Any) -> None:
