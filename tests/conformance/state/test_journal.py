@@ -1,7 +1,9 @@
 """The journal's way to SQL."""
 
 import asyncio
+import time
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,7 +15,7 @@ from sandbox_server.state.keys import Keys
 from sandbox_server.state.store import Store
 from sandbox_server.tasks import Loops
 
-from .rollout import action, do, in_flight, session
+from .rollout import Open, action, do, in_flight, session
 
 
 class Sink:
@@ -126,3 +128,48 @@ async def test_an_acknowledged_action_of_a_forgotten_session_reaches_sql(
     assert await store.session("7") is None
     await JournalFlusher(connection, keys, sink, node="n1").drain()
     assert list(sink.rows) == [("7", 1)]
+
+
+async def test_a_database_that_goes_down_beside_an_unwritable_action_loses_nothing(
+    store: Store, connection: Connection, keys: Keys, sink: Sink
+) -> None:
+    """The actions of that batch are written one by one: those that did not get through would be deleted with it."""
+    await store.put_session(session())
+    await do(store, 1)
+    async with store.turn("7", in_flight(), wait_s=5) as turn:
+        await turn.acknowledge(action(2, content="poison"), cwd="/", talk_turns=0, timings_s={})
+    await do(store, 3)
+
+    class Failing(Sink):
+        async def add_actions(self, actions: Sequence[ActionRecord]) -> None:
+            self.down = self.writes == 2
+            await super().add_actions(actions)
+
+    failing = Failing()
+    flusher = JournalFlusher(connection, keys, failing, node="n1")
+    with pytest.raises(CatalogueUnavailable):
+        await flusher.drain()
+    assert list(failing.rows) == [("7", 1)]
+    await flusher.drain()
+    assert sorted(failing.rows) == [("7", 1), ("7", 3)]
+
+
+@pytest.mark.parametrize(("age_s", "moved"), [(30, False), (90, True)])
+async def test_the_journal_of_a_node_that_is_gone_is_written_by_another(
+    open_store: Open,
+    connection: Connection,
+    keys: Keys,
+    sink: Sink,
+    monkeypatch: pytest.MonkeyPatch,
+    age_s: float,
+    moved: bool,
+) -> None:
+    """Its acknowledged actions would stay in Redis for good; those of a live node be written by two at once."""
+    gone = await open_store("n2")
+    await gone.put_session(session(node="n2"))
+    await do(gone, 1)
+    at = time.time() + age_s
+    monkeypatch.setattr("sandbox_server.state.journal.clock", SimpleNamespace(now=lambda: at))
+    await JournalFlusher(connection, keys, sink, node="n1").flush()
+    assert bool(sink.rows) == moved
+    assert bool(await connection.run(connection.redis.xlen(keys.pending("n2")))) != moved
