@@ -142,6 +142,27 @@ async def test_a_former_holder_frees_nothing_that_is_not_its_own(open_store: Ope
                 raise AssertionError
 
 
+async def test_a_former_holder_renews_nothing_that_is_not_its_own(open_store: Open) -> None:
+    """A server that woke late would take the lock from the one that holds it by now, and both would act."""
+    former = await open_store("n1")
+    async with former.lock("7", 5):
+        present = await open_store("n1")
+        async with present.lock("7", 5):
+            before = await present._connection.send("GET", present._keys.lock("7"))
+            await former._leases._renew()
+            assert await present._connection.send("GET", present._keys.lock("7")) == before
+
+
+async def test_an_unknown_holder_keeps_its_lease(open_store: Open, connection: Connection, keys: Keys) -> None:
+    """Redis has lost which boots are current, not the locks: each caller would take a lock that another holds."""
+    one, two = await open_store("n1"), await open_store("n2")
+    async with one.lock("7", 5):
+        await connection.run(connection.redis.delete(keys.boots))
+        with pytest.raises(SessionBusy):
+            async with two.lock("7", 0.1):
+                raise AssertionError
+
+
 async def test_one_server_claims_at_a_time(open_store: Open) -> None:
     """Two nodes would grade the same patch, or one wait for a node that is gone."""
     one, two = await open_store("n1", lease_s=1.5), await open_store("n2", lease_s=1.5)
