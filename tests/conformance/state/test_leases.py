@@ -2,11 +2,13 @@
 
 import asyncio
 import time
+from typing import Any
 
 import pytest
 
 from sandbox_server.errors import SessionBusy
-from sandbox_server.state.connection import Connection
+from sandbox_server.state import leases
+from sandbox_server.state.connection import Connection, Script
 from sandbox_server.state.keys import Keys
 from sandbox_server.state.store import Store
 from tests.waiting import eventually
@@ -151,6 +153,26 @@ async def test_a_former_holder_renews_nothing_that_is_not_its_own(open_store: Op
             before = await present._connection.send("GET", present._keys.lock("7"))
             await former._leases._renew()
             assert await present._connection.send("GET", present._keys.lock("7")) == before
+
+
+async def test_a_lease_given_up_while_it_is_taken_again_is_free(
+    store: Store, connection: Connection, keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session would stay locked, without a holder, until the lease runs out."""
+    script = connection.script
+    async with store.lock("7", 5):
+        await connection.run(connection.redis.delete(keys.lock("7")))
+        (lease,) = store._leases._held.values()
+
+        async def meanwhile(which: Script, *arguments: Any) -> Any:
+            answer = await script(which, *arguments)
+            if which is leases._LOCK:
+                store._leases.settle(lease)
+            return answer
+
+        monkeypatch.setattr(connection, "script", meanwhile)
+        await store._leases._renew()
+        assert not await connection.run(connection.redis.exists(keys.lock("7")))
 
 
 async def test_an_unknown_holder_keeps_its_lease(open_store: Open, connection: Connection, keys: Keys) -> None:
