@@ -89,8 +89,13 @@ async def _unused(scope: Scope, receive: Receive, send: Send) -> None:
     raise AssertionError("nothing may be asked")
 
 
-async def _read(pieces: Sequence[bytes], *, length: int | None = None, timeout_s: float = 5.0) -> bytes | int:
-    """What a route reads of a body whose pieces come one by one, at most 10 bytes; or the status it never sees."""
+async def _read(
+    pieces: Sequence[bytes], *, length: int | None = None, ends: bool = True, timeout_s: float = 30.0
+) -> bytes | int:
+    """The body as a route reads it, with a bound of 10 bytes; or the status that was sent in place of the route's.
+
+    `ends`: the last piece is the end of the body; otherwise the client hangs after it.
+    """
     waiting = list(pieces)
     read = bytearray()
     sent: list[Message] = []
@@ -98,7 +103,7 @@ async def _read(pieces: Sequence[bytes], *, length: int | None = None, timeout_s
     async def receive() -> Message:
         if not waiting:
             await asyncio.sleep(3600)
-        return {"type": "http.request", "body": waiting.pop(0), "more_body": bool(waiting) or timeout_s < 1}
+        return {"type": "http.request", "body": waiting.pop(0), "more_body": bool(waiting) or not ends}
 
     async def route(scope: Scope, receive: Receive, send: Send) -> None:
         more = True
@@ -136,6 +141,8 @@ async def test_a_body_that_is_too_large_in_its_last_piece_is_answered() -> None:
 async def test_a_body_that_does_not_end_has_a_bound() -> None:
     """Clients that hang would hold the server's connections for good."""
     with pytest.raises(BodyTooSlow):
-        await _read([b"123"], timeout_s=0.05)
+        await _read([b"123"], ends=False, timeout_s=0.05)
     async with asyncio.timeout(60):
-        assert await _read([b"123"], length=11, timeout_s=0.05) == 413, "announced as too large, and never sent"
+        assert await _read([b"123"], length=11, ends=False, timeout_s=0.05) == 413, (
+            "announced as too large, and never sent"
+        )
