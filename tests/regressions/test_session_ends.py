@@ -78,10 +78,10 @@ async def test_a_server_that_died_during_an_end(settings: Settings, step: str) -
 async def test_a_server_that_stood_still_during_an_end(settings: Settings, name: str) -> None:
     """Its session went on elsewhere, and is ended or lost, or gets the patch and the verdict of what it was before."""
     async with open_server(settings) as server:
-        sid = await server.sandboxes.sessions.start(LEDGER)
-        await server.sandboxes.sessions.act(sid, ACTION)
+        sid = await server.sessions.service.start(LEDGER)
+        await server.sessions.service.act(sid, ACTION)
         data = server.foundation.data
-        owner: Any = {"move": data.store, "take": server.sandboxes.captures, "save_patch": data.history}[name]
+        owner: Any = {"move": data.store, "take": server.sessions.captures, "save_patch": data.history}[name]
         method = getattr(owner, name)
 
         async def late(*arguments: Any, **options: Any) -> Any:
@@ -94,7 +94,7 @@ async def test_a_server_that_stood_still_during_an_end(settings: Settings, name:
 
         setattr(owner, name, late)
         with pytest.raises(OwnedElsewhere):
-            await server.sandboxes.ends.end(sid, "idle")
+            await server.sessions.ending.end(sid, "idle")
         now = await data.store.session(sid)
         assert now is not None and (now.node, now.state) == ("elsewhere", "live" if name == "move" else "ending")
         assert await data.history.patch(sid) is None and not server.gradings.rewards.known(sid)
@@ -195,7 +195,7 @@ async def test_a_start_that_is_cut_off_gives_its_slot_back(settings: Settings) -
 async def test_a_session_that_was_given_to_a_repeated_start_stays(settings: Settings) -> None:
     """A client that hangs up and asks again gets a session that is being closed for its first request."""
     async with open_server(settings) as server:
-        sessions = server.sandboxes.sessions
+        sessions = server.sessions.service
         first = await sessions.start(LEDGER, run="a", owner="b", idempotency_key="k")
         assert await sessions.start(LEDGER, run="a", owner="b", idempotency_key="k") == first
         assert not await sessions.give_back(first, idempotency_key="k")

@@ -94,7 +94,7 @@ async def test_what_is_over_is_not_prolonged(facts: BoxFacts, store: Store) -> N
     await store.put_session(session(instance_id="", deadline=time.time() - 1))
     assert not await facts.prolong(BOX, time.time() + 60)
     await store.put_session(session(instance_id="", deadline=time.time() + 60))
-    await store.move("7", "ending", frozenset({"live"}))
+    await store.move(session(), "ending", frozenset({"live"}))
     assert not await facts.prolong(BOX, time.time() + 60)
     assert (await store.session("7")).kind is SessionKind.BOX
 
@@ -107,6 +107,6 @@ async def test_a_change_is_of_live_boxes_only(facts: BoxFacts, store: Store) -> 
     assert await facts.change(paused, until)
     found = await store.session("7")
     assert await facts.with_session("7") == (found, paused) and found is not None and found.deadline == until
-    await store.move("7", "ended", frozenset({"live"}))
+    await store.move(session(), "ended", frozenset({"live"}))
     assert not await facts.change(BOX, until + 1)
     assert (await facts.with_session("7"))[1] == paused

@@ -166,7 +166,7 @@ async def test_a_lease_given_up_while_it_is_taken_again_is_free(
 
         async def meanwhile(which: Script, *arguments: Any) -> Any:
             answer = await script(which, *arguments)
-            if which is leases._LOCK:
+            if which is leases._LOCK_AGAIN:
                 store._leases.settle(lease)
             return answer
 

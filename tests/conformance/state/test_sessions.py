@@ -113,12 +113,13 @@ async def test_live_lists_a_nodes_unended_sessions(store: Store) -> None:
 async def test_one_node_takes_over_a_session_of_a_dead_one(open_store: Open) -> None:
     """Two nodes would restore it, each in a container of its own, and the dead one would list it again."""
     dead, one, two = await open_store("n1"), await open_store("n2"), await open_store("n3")
-    await dead.put_session(session())
+    before, taken = session(), session(node="n2", container_id="new")
+    await dead.put_session(before)
     async with dead.turn("7", in_flight(), wait_s=5):
-        assert await one.adopt(session(node="n2", container_id="new"), "n1")
+        assert await one.adopt(taken, before)
         assert not await one.interrupted("7")
-    assert not await two.adopt(session(node="n3"), "n1")
-    assert await one.adopt(session(node="n2"), "n1"), "sent again"
+    assert not await two.adopt(session(node="n3"), before)
+    assert await one.adopt(taken, before), "sent again"
     assert (await two.session("7")).container_id == "new"
     assert [found.node for found in await two.live()] == ["n2"] and await two.live("n1") == []
 
