@@ -90,10 +90,10 @@ class Attempts:
         self._graders = graders
         self._bounds = bounds
         self._retries = retries
-        self._control = Control(self._run_unpatched_once, kept_s=control_kept_s)
+        self._control = Control(self._run_once, kept_s=control_kept_s)
 
-    async def _run_unpatched_once(self, instance: TaskInstance) -> TestRun:
-        return (await self._attempt(instance, b"", "")).run
+    async def _run_once(self, instance: TaskInstance, patch: bytes) -> TestRun:
+        return (await self._attempt(instance, patch, "")).run
 
     async def run(
         self,

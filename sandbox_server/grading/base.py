@@ -63,8 +63,19 @@ class Baseline:
 
     empty_gives_results: bool | None = None
     """Whether the tests of the unpatched tree give results that can be parsed; None if never tried."""
+    gold_gives_results: bool | None = None
+    """The same for gold."""
     gold_tests_s: float | None = None
     """Duration of the tests over gold in seconds, or their limit if they hit it; None if never tried."""
+
+
+def own_patches(instance: TaskInstance) -> tuple[bytes, ...]:
+    """The patches by which an instance shows that it can be graded: the empty one, then gold if it is known.
+
+    Gold is needed where tests name what only a fix adds: without one they do not even begin.
+    """
+    gold = b"" if instance.carried else instance.gold_patch.encode()  # a diff is not applied to carried files
+    return (b"", gold) if gold.strip() else (b"",)
 
 
 BaselineSource = Callable[[TaskInstance], Awaitable[Baseline | None]]

@@ -8,31 +8,34 @@ from weakref import WeakValueDictionary
 
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import ServiceError
-from sandbox_server.grading.base import BaselineSource, TestRun
+from sandbox_server.grading.base import Baseline, BaselineSource, TestRun, own_patches
 from sandbox_server.records import VerdictName
 
 _GRADED = {VerdictName.RESOLVED, VerdictName.UNRESOLVED}
 
 
-class Calibration:
-    """Masks verdicts without results, by the stored baseline or else by one run of the unpatched tree.
+_EMPTY, _GOLD = "the unpatched tree", "gold"
 
-    That run uses the slot of the grading that asks. If it gives results, it happens once per instance and process; if
-    it gives none, that may be the host's doing, and is believed for a while only.
+
+class Calibration:
+    """Masks verdicts without results, by the stored baseline or else by a run of the unpatched tree, then of gold.
+
+    These runs use the slot of the grading that asks. If one gives results, they happen once per instance and process;
+    if none does, that may be the host's doing, and is believed for a while only.
     """
 
     def __init__(
-        self, stored: BaselineSource, run_empty: Callable[[TaskInstance], Awaitable[TestRun]], *, kept_s: float
+        self, stored: BaselineSource, run: Callable[[TaskInstance, bytes], Awaitable[TestRun]], *, kept_s: float
     ) -> None:
-        """`run_empty` runs the tests of the unpatched tree in a fresh container.
+        """`run` runs the tests over a patch in a fresh container.
 
-        For `kept_s` seconds, that it gave no results is believed.
+        For `kept_s` seconds, that nothing gave results is believed.
         """
         self._stored = stored
-        self._run_empty = run_empty
+        self._run = run
         self._kept_s = kept_s
-        self._seen: dict[str, tuple[bool, float]] = {}
-        """Instance -> whether its unpatched tree gave results, until when that is believed (monotonic clock)."""
+        self._seen: dict[str, tuple[str, float]] = {}
+        """Instance -> what of its own gave results, until when that is believed (monotonic clock)."""
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def mask(self, instance: TaskInstance, run: TestRun, *, timeout_s: float) -> tuple[bool, str]:
@@ -42,8 +45,8 @@ class Calibration:
                 known = await self._known_gold_s(instance)
                 return (True, "; gold is known to run as long") if known and known >= timeout_s else (False, "")
             if run.name is VerdictName.NO_RESULTS:
-                gives = await self._empty_gives_results(instance)
-                return (False, "; the unpatched tree gives some") if gives else (True, "; nor does the unpatched tree")
+                gives = await self._gives_results(instance)
+                return (False, f"; {gives} gives some") if gives else (True, f"; nor does {_EMPTY}")
         except ServiceError as error:
             return True, f"; whether the patch is to blame could not be found out: {error.detail}"
         return False, ""
@@ -52,17 +55,24 @@ class Calibration:
         stored = await self._stored(instance)
         return stored.gold_tests_s if stored else None
 
-    async def _empty_gives_results(self, instance: TaskInstance) -> bool:
+    async def _gives_results(self, instance: TaskInstance) -> str:
+        """What of the instance's own gives results; "" if nothing does."""
         key = f"{instance.instance_id}:{instance.row_sha256}"
         turn = self._turns.setdefault(key, asyncio.Lock())
         async with turn:
-            gives, until = self._seen.get(key, (False, 0.0))
+            gives, until = self._seen.get(key, ("", 0.0))
             if time.monotonic() < until:
                 return gives
-            stored = await self._stored(instance)
-            if stored and stored.empty_gives_results is not None:
-                gives = stored.empty_gives_results
-            else:
-                gives = (await self._run_empty(instance)).name in _GRADED
+            gives = await self._found(instance)
             self._seen[key] = gives, math.inf if gives else time.monotonic() + self._kept_s
             return gives
+
+    async def _found(self, instance: TaskInstance) -> str:
+        stored = await self._stored(instance) or Baseline()
+        for patch in own_patches(instance):
+            known = stored.gold_gives_results if patch else stored.empty_gives_results
+            if known is None:
+                known = (await self._run(instance, patch)).name in _GRADED
+            if known:
+                return _GOLD if patch else _EMPTY
+        return ""

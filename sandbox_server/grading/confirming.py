@@ -221,14 +221,17 @@ class Confirming:
         )
 
     async def _blame(self, case: _Case, chosen: Chosen, run: TestRun, room: Room) -> str:
-        """Blame a run without results on the patch, unless the unpatched tree gives none either."""
+        """Blame a run without results on the patch, unless gold gives none under the same false tests either.
+
+        The unpatched tree would not tell: where the tests need a name that only a fix adds, it never gives any.
+        """
         # Compared with gold's time, since the patch can make its own as long as it likes.
         if run.name is VerdictName.TIMEOUT and case.variants.gold_s > case.instance.eval_timeout_s / 2:
             raise InfrastructureError(f"the confirming run came to no end: {run.cause}")
-        control = await self._run(case, b"", chosen, room)
+        control = await self._run(case, case.instance.gold_patch.encode(), chosen, room)
         if control.name not in _GRADED:
-            raise InfrastructureError(f"confirming runs give no results, nor does the unpatched tree: {run.cause}")
-        return f"no results, where the unpatched tree gives some: {run.cause}"
+            raise InfrastructureError(f"confirming runs give no results, nor does gold: {run.cause}")
+        return f"no results, where gold gives some: {run.cause}"
 
 
 def _counted(confirmation: Confirmation) -> Confirmation:

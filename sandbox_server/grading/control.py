@@ -1,19 +1,20 @@
 """Decides whether the patch is to blame when a grading fails after the patch is applied, by grading without it.
 
 A patch can end its container, replace what the engine runs in it, or make one of our steps fail. If each of these gave
-a mask, a policy could get a mask at will. So the unpatched tree goes through the same steps on the same node. If that
-gives results, the patch is to blame, once it has failed often enough that an accident of the host is unlikely.
+a mask, a policy could get a mask at will. So the unpatched tree goes through the same steps on the same node, and if
+that gives no results, gold. If either gives some, the patch is to blame, once it has failed often enough that an
+accident of the host is unlikely.
 """
 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from weakref import WeakValueDictionary
 
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import EngineUnavailable, InfrastructureError, SandboxPaused, ServiceError
-from sandbox_server.grading.base import TestRun
+from sandbox_server.grading.base import TestRun, own_patches
 from sandbox_server.records import VerdictName
 from sandbox_server.sandbox.outside import Outside
 
@@ -63,10 +64,10 @@ def is_suspect(breaks: Sequence[BrokeOff], attempts: int) -> bool:
 
 
 class Control:
-    """Runs the unpatched tree; a good run is trusted for a while, for the same image."""
+    """Runs the instance's own patches; a good run is trusted for a while, for the same image."""
 
-    def __init__(self, run: Callable[[TaskInstance], Awaitable[TestRun]], *, kept_s: float) -> None:
-        """`run` runs the tests of the unpatched tree once, in a fresh container."""
+    def __init__(self, run: Callable[[TaskInstance, bytes], Awaitable[TestRun]], *, kept_s: float) -> None:
+        """`run` runs the tests over a patch once, in a fresh container."""
         self._run = run
         self._kept_s = kept_s
         self._good: dict[str, float] = {}  # key -> start of the last good run
@@ -83,7 +84,7 @@ class Control:
             return ""
         if not await self.works(instance, image=last.image, since=began if last.outer else 0.0):
             return ""
-        return f"the patched tree ended its grading {len(breaks)} times, the unpatched tree does not: {last.detail}"
+        return f"the patched tree ended its grading {len(breaks)} times, the control does not: {last.detail}"
 
     async def works(self, instance: TaskInstance, *, image: str, since: float) -> bool:
         """Whether the control gives results, by a recent run that began after `since` (monotonic clock)."""
@@ -93,10 +94,9 @@ class Control:
             began = time.monotonic()
             if self._good.get(key, -1.0) > max(since, began - self._kept_s):
                 return True
-            try:
-                good = (await self._run(instance)).name in _GRADED
-            except ServiceError:
-                good = False
-            if good:
-                self._good[key] = began
-            return good
+            for patch in own_patches(instance):
+                with suppress(ServiceError):
+                    if (await self._run(instance, patch)).name in _GRADED:
+                        self._good[key] = began
+                        return True
+            return False

@@ -53,7 +53,7 @@ class Grading:
         self._bounds = bounds or Bounds()
         self._retries = retries or Retries()
         self._attempts = Attempts(containers, graders, self._bounds, self._retries, control_kept_s=control_kept_s)
-        self._calibration = Calibration(baseline, self.run_unpatched, kept_s=control_kept_s)
+        self._calibration = Calibration(baseline, self._run_own, kept_s=control_kept_s)
         self._assays = assays
         self.confirming: Confirming | None = None
         """Runs confirming runs for patches that earn a reward; None: there are no confirming runs."""
@@ -139,7 +139,10 @@ class Grading:
             ServiceError: from the last attempt.
 
         """
-        return (await self._attempts.run(instance, b"")).run
+        return await self._run_own(instance, b"")
+
+    async def _run_own(self, instance: TaskInstance, patch: bytes) -> TestRun:
+        return (await self._attempts.run(instance, patch)).run
 
     async def run_altered(
         self,

@@ -26,7 +26,7 @@ async def test_a_patch_that_has_its_container_killed_is_scored(bench: Bench) -> 
     verdict = await bench.grade(bench.diff({_CALC: _INIT_DIES + FIXED}), instance, by=grading)
     assert (verdict.name, verdict.mask) == (VerdictName.NO_RESULTS, False), verdict
     # the engine tells either the tests' kill or the container's end first
-    assert "the unpatched tree does not" in verdict.cause or "out of the container's memory" in verdict.cause
+    assert "the control does not" in verdict.cause or "out of the container's memory" in verdict.cause
     assert await bench.left() == 0
 
 

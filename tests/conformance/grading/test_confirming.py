@@ -220,5 +220,5 @@ async def test_code_that_dies_only_when_confirmed_is_to_blame(bench: Bench) -> N
     assert (verdict.name, verdict.mask) == (VerdictName.TAMPERED, False), verdict
     assert verdict.confirm is not None
     # a false value may be the other test's true one: then the code says yes, and does not die
-    told = ("the unpatched tree gives some", "passed although it was false")
+    told = ("gold gives some", "passed although it was false")
     assert all(any(one in said for one in told) for said in verdict.confirm.evidence), verdict.confirm

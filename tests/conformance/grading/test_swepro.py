@@ -176,3 +176,11 @@ async def test_names_reach_the_script_as_they_are(bench: Bench) -> None:
     verdict = await bench.grade(bench.diff({_CALC: FIXED}), instance)
     assert f"1 argument: {','.join(names)}\n" in verdict.log_tail
     assert await bench.left() == 0
+
+
+async def test_tests_that_never_begin_without_a_fix(bench: Bench) -> None:
+    """As where they do not compile: to leave the needed name out was a mask, which the unpatched tree seemed to earn."""
+    needs_it = _RUN.replace("IFS=", "grep -q 'return sum' calc/__init__.py || exit 2\nIFS=", 1)
+    verdict = await bench.grade(bench.diff({"README.md": b"nothing\n"}), pro(bench, run_script=needs_it))
+    assert (verdict.name, verdict.mask) == (VerdictName.NO_RESULTS, False), verdict
+    assert "gold gives some" in verdict.cause

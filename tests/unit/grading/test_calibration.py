@@ -21,14 +21,18 @@ def run(name: VerdictName) -> Run:
 
 
 class Empty:
-    """Stands in for a grading of the empty patch."""
+    """Stands in for gradings of the empty patch, and of gold."""
 
     def __init__(self, *gives: VerdictName | Exception) -> None:
         self.gives = list(gives)
-        self.runs = 0
+        self.patches: list[bytes] = []
 
-    async def __call__(self, instance: TaskInstance) -> Run:
-        self.runs += 1
+    @property
+    def runs(self) -> int:
+        return len(self.patches)
+
+    async def __call__(self, instance: TaskInstance, patch: bytes) -> Run:
+        self.patches.append(patch)
         await asyncio.sleep(0.01)
         given = self.gives.pop(0)
         if isinstance(given, Exception):
@@ -88,3 +92,22 @@ async def test_that_it_gives_no_results_is_not_believed_for_ever() -> None:
         masks.append((await known.mask(_INSTANCE, run(VerdictName.NO_RESULTS), timeout_s=30.0))[0])
         await asyncio.sleep(0.06)
     assert (masks, runs.runs) == ([True, False, False], 2)
+
+
+@pytest.mark.parametrize(
+    ("stored", "given", "mask", "patches"),
+    [
+        (None, (VerdictName.NO_RESULTS, VerdictName.RESOLVED), False, [b"", b"gold"]),
+        (None, (VerdictName.NO_RESULTS, VerdictName.NO_RESULTS), True, [b"", b"gold"]),
+        (None, (VerdictName.UNRESOLVED,), False, [b""]),
+        (Baseline(gold_gives_results=True), (VerdictName.NO_RESULTS,), False, [b""]),
+    ],
+)
+async def test_gold_decides_where_the_unpatched_tree_gives_no_results(
+    stored: Baseline | None, given: tuple[VerdictName, ...], mask: bool, patches: list[bytes]
+) -> None:
+    """Tests that do not compile without the fix masked every rollout that had not even begun it."""
+    runs, instance = Empty(*given), _INSTANCE.model_copy(update={"gold_patch": "gold"})
+    known = calibration(stored, runs)
+    assert (await known.mask(instance, run(VerdictName.NO_RESULTS), timeout_s=30.0))[0] is mask
+    assert runs.patches == patches

@@ -197,13 +197,14 @@ async def test_so_many_test_at_a_time_and_two_more_are_made_ready() -> None:
     assert runs.most == (4, 2)
 
 
-async def test_a_run_without_results_is_the_patchs_if_the_unpatched_tree_gives_some() -> None:
+async def test_a_run_without_results_is_the_patchs_if_gold_gives_some() -> None:
+    """Also where the unpatched tree never gives any: else code that is silent in these runs alone is masked."""
     runs, kept = Runs(3), Kept()
     await confirming(runs, kept=kept).confirm(task(3), b"patch", RESOLVED)
-    runs.result = {b"patch": VerdictName.NO_RESULTS}
+    runs.result = {b"patch": VerdictName.NO_RESULTS, b"": VerdictName.NO_RESULTS}
     found = await confirming(runs, kept=kept).confirm(task(3), b"patch", RESOLVED)
     assert (found.name, found.mask, found.f2p_count, found.p2p_count) == (VerdictName.TAMPERED, False, 0, 0)
-    runs.result = {b"patch": VerdictName.NO_RESULTS, b"": VerdictName.NO_RESULTS}
+    runs.result = {b"patch": VerdictName.NO_RESULTS, b"gold": VerdictName.NO_RESULTS}
     with pytest.raises(InfrastructureError):
         await confirming(runs, kept=kept).confirm(task(3), b"patch", RESOLVED)
 
@@ -300,6 +301,12 @@ async def test_gold_without_results_is_a_fault() -> None:
     with pytest.raises(GraderBroken):
         await Certifying(runs, kept).variants(task(2), "k")
     assert kept.documents == {}
+
+
+async def test_an_instance_that_is_slow_to_certify_has_false_tests_all_the_same() -> None:
+    """The time was over after gold's first run, so nothing was altered, and code that fakes its results was paid."""
+    made = await Certifying(Runs(3), Kept(), budget_s=0.0).variants(task(3), "k")
+    assert len(made.units) == 3 and not made.why
 
 
 @pytest.mark.parametrize("pays", [True, False])
