@@ -180,6 +180,8 @@ class _Making:
         paths = {unit.path for unit in kept}
         files = {path: text for path, text in self._files.items() if path in paths}
         why = "" if kept else "gold does not fail under any altered test for the right reason"
+        if why and self._over():
+            why = "no altered test was found in time (SANDBOX_CERTIFY_TIMEOUT_S); raise it, then `instances certify --again`"
         return Variants(tuple(kept), why, files, stubs, self._count, gold_s=self._gold_s, focus=focus)
 
     async def _stubs(self) -> tuple[str, ...]:
@@ -242,13 +244,16 @@ class _Making:
         return ""
 
     async def _round(self, number: int) -> bool:
-        """Try one variant of each unit that needs more; False if none does, or the time is up."""
+        """Try one variant of each unit that needs more; False if none does, or the time is up.
+
+        The first round comes whatever the time: without it nothing would be altered, and every patch would be paid.
+        """
         chosen = {
             at: unit.variants[number]
             for at, unit in enumerate(self._units)
             if number < len(unit.variants) and (number < _ROUNDS or not self._kept.get(at))
         }
-        if not chosen or self._over():
+        if not chosen or (number and self._over()):
             return False
         for at in await self._sift(chosen):
             self._kept.setdefault(at, []).append(chosen[at])
