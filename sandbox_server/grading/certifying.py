@@ -181,7 +181,7 @@ class _Making:
         files = {path: text for path, text in self._files.items() if path in paths}
         why = "" if kept else "gold does not fail under any altered test for the right reason"
         if why and self._over():
-            why = "no altered test was found in time (SANDBOX_CERTIFY_TIMEOUT_S); raise it, then `instances certify --again`"
+            why = "no usable false test was found in time: raise SANDBOX_CERTIFY_TIMEOUT_S, `instances certify --again`"
         return Variants(tuple(kept), why, files, stubs, self._count, gold_s=self._gold_s, focus=focus)
 
     async def _stubs(self) -> tuple[str, ...]:

@@ -26,11 +26,17 @@ find . -path ./.git -prune -o -name .git -prune -print0 -o -type f -newerct "$3"
   \( -type p -o -type s -o -type b -o -type c \) -exec rm -f -- {} + > "$GIT_INDEX_FILE.inner" 2> /dev/null \
   || git read-tree "$(< "$own/base")"
 if [[ -s $GIT_INDEX_FILE.inner ]]; then
-  # Git would store each as a link to a commit that nobody else has; take its files instead. Links of the base stay.
+  # Git would store each as a link to a commit that nobody else has; take its files instead. Links of the base stay. Leave
+  # out a further work tree of the same repository (`git worktree add`): its tests would be collected beside the true ones.
   links=$'\n'$(git -c core.quotePath=false ls-files -s | sed -n 's/^160000 [^\t]*\t//p')$'\n'
   while IFS= read -r -d '' inner; do
     outer=${inner#./} outer=${outer%/.git}
-    [[ $links == *$'\n'"$outer"$'\n'* ]] || rm -rf -- "$inner"
+    [[ $links == *$'\n'"$outer"$'\n'* ]] && continue
+    if [[ -f $inner && ! -L $inner && $(head -c 4096 -- "$inner" | tr -d '\0') == "gitdir: "*/worktrees/* \
+      && -z $(git --literal-pathspecs ls-files -- "$outer") ]]; then
+      inner=$outer
+    fi
+    rm -rf -- "$inner"
   done < "$GIT_INDEX_FILE.inner" || :  # ignore what a process of the agent removes meanwhile
 fi
 # Whether git failed because the disk is full. Its message may contain names that the agent chose, so the free space must

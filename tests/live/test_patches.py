@@ -132,6 +132,22 @@ def test_ignored_files_and_our_own_stay_out(live: Server) -> None:
     assert names == {b".gitignore", b"y"}
 
 
+def test_a_second_work_tree_stays_out(live: Server) -> None:
+    """Its copies of the tests were collected beside the true ones, whose modules have the same names: a fix got 0.0.
+
+    What the repository has, and what only looks like a work tree, stays in.
+    """
+    sid = live.begin()
+    live.run(
+        sid,
+        f"{_ME}; echo x > x; git add x; git commit -qm x; git worktree add -q wt; git worktree add -q -b b deep/wt;"
+        " cp wt/.git ledger/.git; mkdir other; echo y > other/y; echo 'gitdir: ../x' > other/.git",
+    )
+    live.finish(sid)
+    names = {line.split(b" b/")[-1] for line in live.patch(sid).splitlines() if line.startswith(b"diff --git")}
+    assert names == {b"x", b"other/y"}
+
+
 def test_a_patch_that_is_too_large(live: Server) -> None:
     """A huge tree crashes the service, or counts as an empty patch."""
     sid = live.begin()
