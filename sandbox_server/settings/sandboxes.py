@@ -53,7 +53,8 @@ class SandboxSettings(BaseModel):
     open_files: int = 4096
     """Limit on open files of a process; the Docker daemon's own hard limit also applies."""
     disk_mb: int = 10240
-    """Size limit of one file, and of a container's writable layer; a grading that exceeds it is stopped."""
+    """Size limit of one file, and of a container's writable layer, in which each file and folder counts 4 KiB besides
+    its length; a grading that exceeds it is stopped."""
     service_memory_mb: Annotated[int, Field(ge=16)] = 1024
     """Memory limit of each service beside a sandbox (a task with several containers); a task may set less."""
     service_cpus: Annotated[float, Field(gt=0)] = 1.0

@@ -1,12 +1,13 @@
 """What the engine's list of containers says of ours, by their labels."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from sandbox_server import clock
 from sandbox_server.sandbox.base import ContainerInfo, Role
 from sandbox_server.sandbox.docker.labels import ASSIGNED, DEADLINE, GROUP, NODE, ROLE, SERVICE, SID, TOKEN
+from sandbox_server.sandbox.docker.layer_files import ENTRY_BYTES
 
 
 def sandboxes(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -48,11 +49,12 @@ def sid_of(names: Sequence[str], labels: dict[str, str]) -> str:
     return labels.get(SID, "")
 
 
-def layer_bytes(found: Sequence[dict[str, Any]]) -> dict[str, int]:
-    """Container id -> bytes in its writable layer and those of its services."""
-    used = {one["Id"]: one.get("SizeRw", 0) for one in found if one["Labels"].get(ROLE) != SERVICE}
+def layer_bytes(found: Sequence[dict[str, Any]], counts: Mapping[str, int]) -> dict[str, int]:
+    """Container id -> bytes in its writable layer and those of its services; `counts`: files and folders in each."""
+    sizes = {one["Id"]: one.get("SizeRw", 0) + counts.get(one["Id"], 0) * ENTRY_BYTES for one in found}
+    used = {one["Id"]: sizes[one["Id"]] for one in found if one["Labels"].get(ROLE) != SERVICE}
     owners = {one["Labels"].get(GROUP): one["Id"] for one in found if one["Id"] in used}
     for one in found:
         if one["Id"] not in used and (owner := owners.get(one["Labels"].get(GROUP))):
-            used[owner] += one.get("SizeRw", 0)
+            used[owner] += sizes[one["Id"]]
     return used

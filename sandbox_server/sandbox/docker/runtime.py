@@ -26,6 +26,7 @@ from sandbox_server.sandbox.docker.freezing import freeze, is_frozen, thaw
 from sandbox_server.sandbox.docker.group import Group
 from sandbox_server.sandbox.docker.images import Images
 from sandbox_server.sandbox.docker.labels import ASSIGNED, EGRESS, GROUP, NODE, ROLE, TOKEN
+from sandbox_server.sandbox.docker.layer_files import LayerFiles
 from sandbox_server.sandbox.docker.listing import info_of, layer_bytes, of_node, sandboxes, sid_of
 from sandbox_server.sandbox.docker.neighbours import Neighbours
 from sandbox_server.sandbox.docker.outside import DockerOutside
@@ -65,6 +66,7 @@ class DockerRuntime:
         self._cpu = CpuTimes(engine)
         self._weights = CpuWeights(engine, self._cpu, busy_shares=config.busy_cpu_shares)
         self._neighbours = Neighbours(engine, config, self._seccomp, self._boots)
+        self._layer_files = LayerFiles(engine)
         self._groups: dict[str, str] = {}
         """Container -> its group, of those that have services and are open."""
         own_token = secrets.token_hex(16)
@@ -347,8 +349,8 @@ class DockerRuntime:
     async def disk_usage(self, container_id: str = "") -> dict[str, int]:
         """Bytes in the writable layer by container id: of every container of this node, or of the one given.
 
-        Those of its services count too. The engine walks each layer: some 0.1 s for a container with ten thousand
-        files. Call it when the engine is idle.
+        Those of its services count too, and each file or folder counts ENTRY_BYTES besides, if they can be counted. The
+        engine walks each layer: some 0.1 s for a container with ten thousand files. Call it when the engine is idle.
         """
         group = self._groups.get(container_id, "")
         which = {"id": container_id} if container_id else {"label": f"{NODE}={self._config.node}"}
@@ -356,7 +358,8 @@ class DockerRuntime:
             lambda api: api.containers(all=True, size=True, filters={"label": f"{GROUP}={group}"} if group else which),
             timeout_s=_DISK_USAGE_S,
         )
-        return layer_bytes(found)
+        counts = await self._layer_files.of([one["Id"] for one in found], timeout_s=_DISK_USAGE_S)
+        return layer_bytes(found, counts)
 
     def _sandbox(self, container_id: str, token: str, role: Role, folder: Path | None) -> BashSandbox:
         own = folder if role is Role.SESSION else None

@@ -179,7 +179,7 @@ async def test_names_reach_the_script_as_they_are(bench: Bench) -> None:
 
 
 async def test_tests_that_never_begin_without_a_fix(bench: Bench) -> None:
-    """As where they do not compile: whoever left the needed name out got a mask, for the unpatched tree is silent too."""
+    """Where they do not compile, whoever left the needed name out got a mask, as the unpatched tree is silent too."""
     needs_it = _RUN.replace("IFS=", "grep -q 'return sum' calc/__init__.py || exit 2\nIFS=", 1)
     verdict = await bench.grade(bench.diff({"README.md": b"nothing\n"}), pro(bench, run_script=needs_it))
     assert (verdict.name, verdict.mask) == (VerdictName.NO_RESULTS, False), verdict

@@ -260,6 +260,14 @@ async def test_disk_usage(runtime: DockerRuntime, sandbox: BashSandbox) -> None:
     assert set(after) == {info.container_id for info in await runtime.list()}
 
 
+async def test_disk_usage_of_what_has_no_length(runtime: DockerRuntime, sandbox: BashSandbox) -> None:
+    """A limit of 10 GB let a policy take 4 TB in files of one byte and in folders, or every inode of its host."""
+    before = (await runtime.disk_usage(sandbox.container_id))[sandbox.container_id]
+    await say(sandbox, "mkdir /many; cd /many; for i in {1..1000}; do : > e$i; done; mkdir d{1..1000}")
+    after = (await runtime.disk_usage())[sandbox.container_id]
+    assert 2000 * 4096 <= after - before < 2100 * 4096
+
+
 async def test_commit(runtime: DockerRuntime, engine: Engine, sandbox: BashSandbox) -> None:
     """A prepared image would lack what was prepared."""
     await sandbox.write_file("/usr/prepared", b"yes")
