@@ -12,13 +12,13 @@ from sandbox_server.grading.base import Baseline, BaselineSource, TestRun, own_p
 from sandbox_server.records import VerdictName
 
 _GRADED = {VerdictName.RESOLVED, VerdictName.UNRESOLVED}
-
-
 _EMPTY, _GOLD = "the unpatched tree", "gold"
 
 
 class Calibration:
     """Masks verdicts without results, by the stored baseline or else by a run of the unpatched tree, then of gold.
+
+    A timeout is masked if gold runs as long, at any time or now, when the host may be slow.
 
     These runs use the slot of the grading that asks. If one gives results, they happen once per instance and process;
     if none does, that may be the host's doing, and is believed for a while only.
@@ -29,21 +29,22 @@ class Calibration:
     ) -> None:
         """`run` runs the tests over a patch in a fresh container.
 
-        For `kept_s` seconds, that nothing gave results is believed.
+        For `kept_s` seconds, that nothing gave results is believed, and how gold's time was.
         """
         self._stored = stored
         self._run = run
         self._kept_s = kept_s
         self._seen: dict[str, tuple[str, float]] = {}
         """Instance -> what of its own gave results, until when that is believed (monotonic clock)."""
+        self._slow: dict[str, tuple[bool, float]] = {}
+        """The same for whether gold ran past the limit."""
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def mask(self, instance: TaskInstance, run: TestRun, *, timeout_s: float) -> tuple[bool, str]:
         """(mask, text to append to the cause) for `run`, whose tests had `timeout_s` seconds."""
         try:
             if run.name is VerdictName.TIMEOUT:
-                known = await self._known_gold_s(instance)
-                return (True, "; gold is known to run as long") if known and known >= timeout_s else (False, "")
+                return (True, "; gold runs as long") if await self._gold_runs(instance, timeout_s) else (False, "")
             if run.name is VerdictName.NO_RESULTS:
                 gives = await self._gives_results(instance)
                 return (False, f"; {gives} gives some") if gives else (True, f"; nor does {_EMPTY}")
@@ -51,9 +52,19 @@ class Calibration:
             return True, f"; whether the patch is to blame could not be found out: {error.detail}"
         return False, ""
 
-    async def _known_gold_s(self, instance: TaskInstance) -> float | None:
-        stored = await self._stored(instance)
-        return stored.gold_tests_s if stored else None
+    async def _gold_runs(self, instance: TaskInstance, timeout_s: float) -> bool:
+        """Whether gold is known to run for `timeout_s`, or does now, because the host is slow."""
+        stored = await self._stored(instance) or Baseline()
+        if stored.gold_tests_s and stored.gold_tests_s >= timeout_s:
+            return True
+        key = f"gold:{instance.instance_id}:{instance.row_sha256}"
+        async with self._turns.setdefault(key, asyncio.Lock()):
+            slow, until = self._slow.get(key, (False, 0.0))
+            if time.monotonic() >= until:
+                known = own_patches(instance)[1:]  # gold, or nothing
+                slow = bool(known) and (await self._run(instance, known[0])).name is VerdictName.TIMEOUT
+                self._slow[key] = slow, time.monotonic() + self._kept_s
+            return slow
 
     async def _gives_results(self, instance: TaskInstance) -> str:
         """What of the instance's own gives results; "" if nothing does."""

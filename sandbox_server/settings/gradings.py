@@ -37,8 +37,9 @@ class GradingSettings(BaseModel):
     grade_attempts: int = 3
     """Fresh containers tried before a grading ends as infra."""
     control_kept_s: Annotated[float, Field(ge=0)] = 300.0
-    """How long a run of the unpatched tree is trusted: a successful one (control), to blame patches for gradings that
-    break off; one without results, to mask patches that give none either."""
+    """How long a run of the unpatched tree or of gold is trusted: a successful one (control), to blame patches for
+    gradings that break off; one without results, to mask patches that give none either; gold's time, to mask
+    timeouts."""
     grade_timeout_s: float = 1800.0
     """Upper limit on any instance's tests."""
     judge_timeout_s: Annotated[float, Field(ge=1)] = 10.0

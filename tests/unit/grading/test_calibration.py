@@ -111,3 +111,17 @@ async def test_gold_decides_where_the_unpatched_tree_gives_no_results(
     known = calibration(stored, runs)
     assert (await known.mask(instance, run(VerdictName.NO_RESULTS), timeout_s=30.0))[0] is mask
     assert runs.patches == patches
+
+
+async def test_a_timeout_is_masked_where_gold_has_one_now() -> None:
+    """On a host with too much to do a right fix got 0.0, although gold would have got no further."""
+    instance = _INSTANCE.model_copy(update={"gold_patch": "gold"})
+    runs = Empty(VerdictName.TIMEOUT, VerdictName.RESOLVED)
+    known = calibration(Baseline(gold_tests_s=3.0), runs, kept_s=0.05)
+    masks = []
+    for _ in range(4):
+        masks.append((await known.mask(instance, run(VerdictName.TIMEOUT), timeout_s=30.0))[0])
+        if len(masks) == 2:
+            await asyncio.sleep(0.06)
+    assert masks == [True, True, False, False]
+    assert runs.patches == [b"gold", b"gold"]
