@@ -125,7 +125,7 @@ def test_ignored_files_and_our_own_stay_out(live: Server) -> None:
     sid = live.begin()
     live.run(
         sid,
-        "echo 'build/' >> .gitignore; mkdir build; echo x > build/out; python3 -m pytest -q > /dev/null; echo y > y",
+        "echo 'build/' >> .gitignore; mkdir build; echo x > build/out; echo y > y; python3 -m pytest -q > /dev/null",
     )
     live.finish(sid)
     names = {line.split(b" b/")[-1] for line in live.patch(sid).splitlines() if line.startswith(b"diff --git")}
