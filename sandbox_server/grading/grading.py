@@ -44,8 +44,8 @@ class Grading:
         assays: Assays | None = None,
         control_kept_s: float = 300.0,
     ) -> None:
-        """`graders`: by grader kind. For `control_kept_s` seconds a successful control run is trusted, and an unpatched
-        tree without results is believed to give none.
+        """`graders`: by grader kind. For `control_kept_s` seconds a successful control run is trusted, and an instance
+        whose own trees give no results is believed to give none.
         """
         self._containers = containers
         self._graders = graders

@@ -52,6 +52,16 @@ def assay(gold: list[tuple[str, ...]], empty: list[tuple[str, ...]]) -> Assay:
     )
 
 
+def test_tests_that_never_build_without_gold_are_sound() -> None:
+    """Go, Java, Rust: no instance whose tests use a name that gold adds could be certified."""
+    gold, silent = Trial(True, False, "resolved", "", 1.0), Trial(False, False, "no_results", "", 1.0)
+    assert finding(instance(), Assay((gold, gold, silent, silent))).sound
+    spoke = replace(silent, verdict="unresolved")
+    assert "1 of 4 runs gave no results" in finding(instance(), Assay((gold, gold, silent, spoke))).why
+    hung = replace(silent, verdict="timeout")
+    assert "2 x empty timeout" in finding(instance(), Assay((gold, gold, hung, hung))).why
+
+
 def test_steady_tests_are_sound() -> None:
     found = finding(instance(), assay([()] * 6, [()] * 6))
     assert found.sound and not found.quarantined and not found.ungradable
