@@ -116,7 +116,7 @@ class Variants:
         return frozenset(test for unit in self.units for test in unit.tests)
 
 
-VERSION = 3
+VERSION = 4
 
 
 def names_tests(instance: TaskInstance) -> bool:

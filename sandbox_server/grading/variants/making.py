@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from random import Random
 
+from sandbox_server.grading.variants import curly
 from sandbox_server.grading.variants.base import Edit, Source, Unit, Variant, best_first, by_turns, edited, overlap
 from sandbox_server.grading.variants.borrowing import Pool, borrowed
 from sandbox_server.grading.variants.cases import (
@@ -41,7 +42,9 @@ def units(
     rng = Random(seed)
     pools = _Pools()
     known = Known(_sources(base or {}))
-    return [unit for found in find(_sources(files), fixed, kept) for unit in _units(found, pools, known, rng)]
+    fixed, kept = list(fixed), list(kept)
+    made = [unit for found in find(_sources(files), fixed, kept) for unit in _units(found, pools, known, rng)]
+    return [*made, *curly.units(files, fixed, kept, rng, base=base or {}, most=MOST_VARIANTS)]
 
 
 def unnamed_units(files: Mapping[str, bytes], *, seed: str) -> list[Unit]:

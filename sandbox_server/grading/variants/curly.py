@@ -1,0 +1,152 @@
+"""Makes variants of tests in Go, Java, JavaScript, TypeScript and Rust: other literals where a value is expected.
+
+A literal is expected beside a comparison, as a whole argument of an assertion, as the value of `want`, or in the last
+or `want` column of a table. Which of them are expectations is not known here: certifying keeps those under which gold
+fails exactly the altered tests.
+"""
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from random import Random
+
+from sandbox_server.grading.variants.base import Edit, Unit, Variant, by_turns, overlap
+from sandbox_server.grading.variants.literals import others
+from sandbox_server.grading.variants.tokens import SUFFIXES, Code
+
+_COMPARING = frozenset({"==", "!=", "===", "!=="})
+_ASSERTING = re.compile(
+    r"(?i:assert|expect|require|should|to(?:be|equal|strict|match|contain|have)|(?:\w*equal)|eq)\w*"
+)
+_WANTED = re.compile(r"(?i)want\w*|expect\w*|exp|out|output|result")
+_WRAPPING = frozenset({"of", "asList", "Some", "Ok", "Err", "from", "new", "BigInt", "Set", "Map"})
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?)([A-Za-z]\w{0,4}|_\w{1,5})?")
+_TEXT = re.compile(r"""(["'`])([^\\\n\x80-\xff]*)\1""")
+
+
+def units(
+    files: Mapping[str, bytes],
+    fixed: Iterable[str],
+    kept: Iterable[str],
+    rng: Random,
+    *,
+    base: Mapping[str, bytes],
+    most: int,
+) -> Iterator[Unit]:
+    """Units as `making.units` makes them, with up to `most` variants each, of the files in these languages."""
+    codes = [Code.of(path, text) for path, text in sorted(files.items()) if path.endswith(SUFFIXES)]
+    before = [Code.of(path, text) for path, text in sorted(base.items()) if path.endswith(SUFFIXES)]
+    known = [code.words(range(len(code.tokens))) for code in before]
+    tests: dict[tuple[int, range], list[str]] = {}
+    for name in fixed:
+        bodies = [(at, body) for at, code in enumerate(codes) for body in code.bodies(name)]
+        if len(bodies) == 1:  # of two candidates it is unknown which one runs
+            tests.setdefault(bodies[0], []).append(name)
+    unaltered = {(at, body) for name in kept for at, code in enumerate(codes) for body in code.bodies(name)}
+    for (at, body), names in tests.items():
+        code = codes[at]
+        if any(at == other and _meet(body, there) for other, there in unaltered):
+            continue
+        if made := _apart(by_turns([*_variants(code, body, rng)]), most):
+            public = any(code.words(body) in text for text in known)
+            yield Unit(code.path, names[0], tuple(names), tuple(made), public=public)
+
+
+def _meet(one: range, other: range) -> bool:
+    return one.start < other.stop and other.start < one.stop
+
+
+def _apart(variants: Sequence[Variant], most: int) -> list[Variant]:
+    """The first of them, of which at most two change the same place."""
+    chosen: list[Variant] = []
+    for variant in variants:
+        if len(chosen) < most and sum(overlap(variant, other) for other in chosen) < 2:
+            chosen.append(variant)
+    return chosen
+
+
+def _variants(code: Code, body: range, rng: Random) -> Iterator[Variant]:
+    """First each table's column of expectations as a whole, then each single literal."""
+    columns, single = _columns(code, body), list(dict.fromkeys(_expected(code, body)))
+    for column in columns:
+        changed = [(at, _changed(code, at, rng)) for at in column]
+        for number in range(2):
+            if edits := [_edit(code, at, texts[number % len(texts)]) for at, texts in changed if texts]:
+                yield Variant("value", tuple(edits), site=f"column {code.tokens[column[0]].start}")
+    rng.shuffle(single)
+    for at in single:
+        for text in _changed(code, at, rng)[:2]:
+            yield Variant("value", (_edit(code, at, text),), site=str(code.tokens[at].start))
+
+
+def _edit(code: Code, at: int, text: str) -> Edit:
+    return Edit(code.tokens[at].start, code.tokens[at].end, text)
+
+
+def _expected(code: Code, body: range) -> Iterator[int]:
+    """Literals beside comparisons, and in the arguments of assertions that call nothing."""
+    for at in body:
+        token = code.tokens[at]
+        if token.text in _COMPARING:
+            yield from (near for near in (at + 1, at - 1) if _is_literal(code, near))
+        elif _WANTED.fullmatch(token.text) and code.text(at + 1) in ("=", ":=") and _is_literal(code, at + 2):
+            yield at + 2
+        elif token.kind == "word" and _ASSERTING.fullmatch(token.text):
+            opening = at + 2 if code.text(at + 1) == "!" else at + 1
+            if code.text(opening) == "(" and opening in code.closing:
+                for argument in _elements(code, opening):
+                    if not _calls(code, argument):
+                        yield from (near for near in argument if _is_literal(code, near))
+
+
+def _columns(code: Code, body: range) -> list[list[int]]:
+    """The expected literals of each table: those of keys like `want`, and the last ones of at least two rows."""
+    keyed = [at + 2 for at in body if _WANTED.fullmatch(code.text(at)) and code.text(at + 1) == ":"]
+    found = [[at for at in keyed if _is_literal(code, at)]]
+    for at in body:
+        if at not in code.closing:
+            continue
+        rows = [row.start for row in _elements(code, at) if row and code.closing.get(row.start) == row.stop - 1]
+        last = [code.closing[row] - (2 if code.text(code.closing[row] - 1) == "," else 1) for row in rows]
+        found.append([place for place in last if _is_literal(code, place)] if len(rows) > 1 else [])
+    return [column for column in found if len(column) > 1]
+
+
+def _elements(code: Code, opening: int) -> list[range]:
+    """The parts between an opening bracket and its closing one, separated by commas."""
+    parts: list[range] = []
+    at = begin = opening + 1
+    while at < code.closing[opening]:
+        if code.text(at) == ",":
+            parts.append(range(begin, at))
+            begin = at + 1
+        at = code.closing.get(at, at) + 1
+    return [*parts, range(begin, code.closing[opening])]
+
+
+def _calls(code: Code, part: range) -> bool:
+    return any(
+        code.text(at) == "(" and code.tokens[at - 1].kind == "word" and code.text(at - 1) not in _WRAPPING
+        for at in part[1:]
+    )
+
+
+def _is_literal(code: Code, at: int) -> bool:
+    if not 0 <= at < len(code.tokens):
+        return False
+    token = code.tokens[at]
+    return token.kind in ("string", "number") or token.text in ("true", "false")
+
+
+def _changed(code: Code, at: int, rng: Random) -> list[str]:
+    """Other values for a literal, best first."""
+    text = code.tokens[at].text
+    if text in ("true", "false"):
+        return ["false" if text == "true" else "true"]
+    if (number := _NUMBER.fullmatch(text)) is not None:
+        value = ast.Constant(float(number[1]) if "." in number[1] else int(number[1]))
+        return [other + (number[2] or "") for other in others(number[1], value, rng)]
+    if (quoted := _TEXT.fullmatch(text)) is not None and '"' not in quoted[2] and "${" not in quoted[2]:
+        changed = others(f'"{quoted[2]}"', ast.Constant(quoted[2]), rng)
+        return [f"{quoted[1]}{other[1:-1]}{quoted[1]}" for other in changed]
+    return []

@@ -1,0 +1,117 @@
+"""Splits source text of Go, Java, JavaScript, TypeScript and Rust into tokens, and finds test functions by name. Pure.
+
+There is no parser of these languages here. What is misread costs variants only: each is tried with gold before it is
+used. Text is decoded as Latin-1, so that positions are those of bytes.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+SUFFIXES = (".go", ".java", ".js", ".jsx", ".mjs", ".cjs", ".ts", ".tsx", ".mts", ".cts", ".rs")
+_TOKEN = re.compile(
+    r"""(?P<comment>//[^\n]*|/\*.*?\*/)
+    |(?P<string>\br(?P<hashes>\#*)".*?"(?P=hashes)|\"{3}.*?\"{3}|"(?:\\.|[^"\\\n])*"|`(?:\\.|[^`\\])*`
+        |'(?:\\[^\n][^'\n]{0,8}|[^'\\\n])'|(?<![A-Za-z0-9_<&])'(?:\\.|[^'\\\n])*')
+    |(?P<number>\d[\w.]*)
+    |(?P<word>[A-Za-z_$][\w$]*)
+    |(?P<sign>===|!==|==|!=|=>|:=|->|::|[^\s\w])""",
+    re.VERBOSE | re.DOTALL,
+)
+_OPENING, _CLOSING = "([{", ")]}"
+_TITLED = frozenset({"it", "test", "specify", "fit"})
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token that is no comment."""
+
+    kind: str
+    """string, number, word or sign."""
+    text: str
+    start: int
+    """Its first byte."""
+
+    @property
+    def end(self) -> int:
+        """After its last byte."""
+        return self.start + len(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A file's tokens and brackets."""
+
+    path: str
+    tokens: Sequence[Token]
+    closing: Mapping[int, int]
+    """Number of an opening bracket's token -> that of its closing one."""
+    places: Mapping[str, Sequence[int]]
+    """Word -> numbers of its tokens."""
+    titles: Sequence[tuple[str, range]]
+    """The blocks such as `it("adds", () => {...})`, with their titles."""
+
+    @classmethod
+    def of(cls, path: str, text: bytes) -> "Code":
+        """Read a file."""
+        found = _TOKEN.finditer(text.decode("latin-1"))
+        tokens = [Token(m.lastgroup or "", m[0], m.start()) for m in found if m["comment"] is None]
+        tokens = [Token("string", t.text, t.start) if t.kind == "hashes" else t for t in tokens]
+        closing: dict[int, int] = {}
+        open_: list[int] = []
+        for at, token in enumerate(tokens):
+            if token.kind == "sign" and token.text in _OPENING:
+                open_.append(at)
+            elif token.kind == "sign" and token.text in _CLOSING and open_:
+                closing[open_.pop()] = at
+        places: dict[str, list[int]] = {}
+        for at, token in enumerate(tokens):
+            if token.kind == "word":
+                places.setdefault(token.text, []).append(at)
+        called = [at for word in _TITLED for at in places.get(word, ())]
+        opening = [at + 3 if [t.text for t in tokens[at + 1 : at + 2]] == ["."] else at + 1 for at in called]
+        titles = [(tokens[at + 1].text[1:-1], range(at + 2, closing[at])) for at in opening if at in closing]
+        return cls(path, tokens, closing, places, titles)
+
+    def text(self, at: int) -> str:
+        """Text of a token; "" beyond the ends."""
+        return self.tokens[at].text if 0 <= at < len(self.tokens) else ""
+
+    def words(self, span: range) -> str:
+        """The tokens of a span in one line, to compare it with other text."""
+        return " ".join(self.tokens[at].text for at in span)
+
+    def bodies(self, name: str) -> list[range]:
+        """The tokens of each function, class or titled block that the row's test `name` may refer to."""
+        if not self.path.endswith((".go", ".rs", ".java")):
+            return self._titled(name.strip().encode().decode("latin-1"))
+        words = _names(name, self.path)
+        found = ([*self._declared(word, whole)] for whole in (False, True) for word in words)
+        return next(filter(None, found), [])
+
+    def _declared(self, word: str, whole: bool) -> Iterator[range]:
+        """The functions of this name; `whole`: the classes."""
+        for at in self.places.get(word, ()):
+            called = self.text(at + 1) not in ("(", "<") or self.text(at - 1) in {".", "new", "(", "=", "class"}
+            if self.text(at - 1) == "class" if whole else not called:
+                body = next((to for to in range(at + 1, min(at + 60, len(self.tokens))) if self.text(to) in "{;}"), -1)
+                if self.text(body) == "{" and body in self.closing:
+                    yield range(body, self.closing[body] + 1)
+
+    def _titled(self, name: str) -> list[range]:
+        """The blocks with the longest title that `name` ends with."""
+        found: dict[int, list[range]] = {}
+        for title, body in self.titles:
+            if title and name.endswith(title) and not name[: -len(title)][-1:].isalnum():
+                found.setdefault(len(title), []).append(body)
+        return found[max(found)] if found else []
+
+
+def _names(name: str, path: str) -> list[str]:
+    """The words of a test's name that may be its function's, the likeliest first."""
+    if path.endswith(".rs"):
+        return [name.split("::")[-1]]
+    if path.endswith(".go"):
+        head, *subtests = name.split("/")
+        return [*(part for part in reversed(subtests) if part.startswith("Test")), head]
+    return [*reversed(re.findall(r"\w+", name))]

@@ -1,0 +1,139 @@
+"""Altered tests in Go, Java, JavaScript and Rust; each is tried with gold on the engine before it is used."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox_server.grading.variants.base import Unit, edited
+from sandbox_server.grading.variants.making import units
+from sandbox_server.grading.variants.tokens import SUFFIXES
+
+GO = b"""package calc
+
+func TestMul(t *testing.T) {
+\tif Mul(2, 3) != 6 { // not 'five'
+\t\tt.Fatal("mul")
+\t}
+}
+
+func TestAdd(t *testing.T) {
+\tif got := Add(2, 3); got != 5 {
+\t\tt.Fatalf("got %d", got)
+\t}
+\tassert.Equal(t, "a b", Name(7))
+\twant := 70
+}
+
+func TestTable(t *testing.T) {
+\tfor _, c := range []struct{ n string; a, b, w int }{{"a b", 1, 2, 30}, {"x", 2, 2, 40}} {
+\t\tt.Run(c.n, func(t *testing.T) { check(t, Add(c.a, c.b), c.w) })
+\t}
+\tfor _, c := range []row{{in: 1, want: true}, {in: 2, want: false}} {
+\t\tcheck(t, Odd(c.in), c.want)
+\t}
+}
+
+func (s *Suite) TestDeep() { s.Require().Equal(`raw`, Raw()) }
+"""
+RUST = b"""
+#[test]
+fn test_mul() { assert_eq!(mul(2, 3), 6); }
+mod deep {
+    #[test]
+    fn many<'a>() { let x: &'a str = "it's"; assert_eq!(add(1, 2), 60i64); assert_eq!(v, vec![10, 20]); }
+}
+"""
+JS = b"""
+describe('calc', () => {
+  it('adds two', () => {
+    assert.strictEqual(add(2, 3), 50); expect(x).toEqual([10, {a: 'bc'}]);
+  });
+  test.only("multiplies \xc3\xa4", async () => { expect(mul(2, 3)).toBe(60) })
+})
+"""
+JAVA = b"""
+public class CalcTest {
+    @Test public void testAdd() throws Exception { assertEquals(50, Calc.add(2, 3)); assertThat(x).isEqualTo("abc"); }
+    @Test void mul() { assertEquals(List.of(10, 20), Calc.mul(2, 3)); }
+}
+"""
+
+
+def made(path: str, text: bytes, fixed: list[str], kept: list[str], base: bytes = b"") -> list[Unit]:
+    return units({path: text}, fixed, kept, seed="1", base={path: base} if base else None)
+
+
+def changed(unit: Unit, text: bytes) -> set[str]:
+    """The texts that its variants replace; those of one variant joined by commas."""
+    return {",".join(text[edit.start : edit.end].decode() for edit in variant.edits) for variant in unit.variants}
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "fixed", "expected"),
+    [
+        ("a_test.go", GO, ["TestAdd"], {"5", '"a b"', "70"}),
+        ("a_test.go", GO, ["TestTable", "TestTable/a_b"], {"30,40", "true,false"}),
+        ("a_test.go", GO, ["TestSuite/TestDeep"], {"`raw`"}),
+        ("t/a.rs", RUST, ["deep::many"], {"60i64", "10", "20"}),
+        ("a.test.js", JS, ["calc adds two"], {"50", "10", "'bc'"}),
+        ("a.test.js", JS, ["- adds two"], {"50", "10", "'bc'"}),
+        ("a.test.ts", JS, ["calc > multiplies ä"], {"60"}),
+        ("CalcTest.java", JAVA, ["testAdd(a.b.CalcTest)"], {"50", '"abc"'}),
+        ("CalcTest.java", JAVA, ["a.b.CalcTest#mul"], {"10", "20"}),
+        ("CalcTest.java", JAVA, ["CalcTest > mul()"], {"10", "20"}),
+        ("CalcTest.java", JAVA, ["CalcTest"], {"50", '"abc"', "10", "20"}),
+    ],
+)
+def test_expected_values_are_altered(path: str, text: bytes, fixed: list[str], expected: set[str]) -> None:
+    """Without false tests, code that prints `--- PASS: TestAdd` and exits with 0 earns what a fix earns."""
+    (unit,) = made(path, text, fixed, [])
+    assert unit.tests == tuple(fixed) and changed(unit, text) == expected
+    assert all(edited(text, [variant]) != text for variant in unit.variants)
+
+
+def test_what_is_to_stay_is_not_altered() -> None:
+    """An altered P2P test would be a deviation of correct code; a name that two functions have could be either."""
+    assert not made("a_test.go", GO, ["TestTable/a_b"], ["TestTable/x"])
+    assert not made("CalcTest.java", JAVA, ["CalcTest"], ["CalcTest.mul"])
+    assert not made("a.test.js", JS, ["two"], []) and not made("a.test.js", JS + JS, ["calc adds two"], [])
+    assert not made("a_test.rb", GO, ["TestAdd"], [])
+
+
+def test_what_the_repository_has_word_for_word_is_public() -> None:
+    """Code can compare such a test with its true text."""
+    (known,), (new,) = (made("a_test.go", GO, ["TestAdd"], [], base) for base in (GO, GO.replace(b"5", b"6")))
+    assert known.public and not new.public
+
+
+PIECES = [
+    "func",
+    "fn",
+    "it",
+    "(",
+    ")",
+    "{",
+    "}",
+    "[",
+    "]",
+    '"',
+    "'",
+    "`",
+    "r#",
+    "/*",
+    "//",
+    "\n",
+    "==",
+    "5",
+    "want",
+    ":",
+]
+
+
+@given(st.lists(st.sampled_from([*PIECES, "TestA", ",", "assert", "ä", "\\", "true", '"a"']), max_size=80))
+def test_any_text(pieces: list[str]) -> None:
+    """The tests of a row are whatever their authors wrote; nothing here may raise, or edit outside of the text."""
+    text = b"it('TestA', () => { func TestA() {" + " ".join(pieces).encode()
+    for suffix in SUFFIXES:
+        for unit in made(f"a{suffix}", text, ["TestA"], ["TestB"]):
+            for variant in unit.variants:
+                assert edited(text, [variant]) != text
