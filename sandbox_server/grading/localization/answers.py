@@ -98,7 +98,10 @@ def _paths(tag: str, written: str) -> "_Reader":
 
 
 def _read_list(body: str, into: Locations) -> None:
-    """Read a list of paths."""
+    """Read a list of paths, or of locations as data."""
+    if (data := structured.of_text(body)) is not None:
+        structured.read_value(data, into)
+        return
     for entry in into.while_room(entries(body)):
         into.file(entry)
 
@@ -193,7 +196,16 @@ def _answer_tag(text: str, roots: Roots) -> Answer | None:
         locations = Locations(roots)
         _read_list(inside, locations)
         return locations.answer("files", well_formed=True) if locations else None
-    return None if blocks(inside) else _partly(Block("", inside, closed=True), roots)
+    return None if blocks(inside) else _partly(Block("", inside, closed=True), roots) or _listed(inside, roots)
+
+
+def _listed(text: str, roots: Roots) -> Answer | None:
+    """The answer in a list of nothing but paths; None for anything else."""
+    locations = Locations(roots)
+    _read_list(text, locations)
+    answer = locations.answer("files", well_formed=False)
+    told = [file for file in answer.files if not _is_path(file) or any(map(str.isspace, file))]
+    return answer if locations and locations.sound and not told else None
 
 
 def _tagged(text: str, roots: Roots) -> Answer | None:

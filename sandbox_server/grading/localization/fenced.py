@@ -3,11 +3,15 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from sandbox_server.grading.localization import references
 from sandbox_server.grading.localization.locations import Locations, is_span
+from sandbox_server.grading.localization.paths import untagged
 
 _LABELS = {
+    "answer": "answer",
+    "final answer": "answer",
     "file": "file",
     "files": "file",
     "path": "file",
@@ -78,7 +82,7 @@ def read_lines(text: str, into: Locations) -> bool:
     """
     path = in_class = titled = ""
     clean = False
-    for line in into.while_room(text.splitlines()):
+    for line in into.while_room(chain.from_iterable(map(untagged, text.splitlines()))):
         stripped = line.strip()
         if not stripped:
             in_class = ""
@@ -112,6 +116,12 @@ def _method(line: str) -> str:
 
 def _labelled(label: str, text: str, path: str, in_class: str, into: Locations) -> tuple[str, str]:
     """Add the value after a label; returns the file and class for the next lines."""
+    if label == "answer":
+        named = [value for value in _values(text) if value.strip()]
+        if not all(_PATH.fullmatch(value.strip(" `*\"'")) for value in named):
+            into.problem(f"no location: {text[:80]}")
+            return path, in_class
+        label = "file"
     if label != "file" and not path:
         into.problem(f"{label} before any file")
         return "", ""

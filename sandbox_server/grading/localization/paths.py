@@ -6,11 +6,25 @@ from collections.abc import Iterable, Iterator
 
 from sandbox_server.grading.localization.references import heading, links
 
-_BULLET = re.compile(r"(?:[-*+•\u2013]|\d{1,4}[.)])\s+(?:\[[ xX]\]\s+)?")
+_BULLET = re.compile(r"(?:[-*+•>\u2013\u2192]|\(?\d{1,4}[.)]|[a-z]\))\s+(?:\[[ xX]\]\s+)?")
+_TAG = re.compile(r"</?[A-Za-z][^<>\n]*>")
+_LABELLED = re.compile(
+    r"\**(?:(?P<file>(?:final\s+)?answers?|files?|paths?|file\s?(?:names?|paths?))(?:\s+\d{1,3})?|class(?:es)?|"
+    r"functions?|methods?|lines?)\**\s*:\**(?:\s+(?P<value>.*)|)",
+    re.IGNORECASE,
+)
+"""`File 1: src/a.py`, `Answer: src/a.py`; `class: Foo` below a file names none."""
+_RULE = re.compile(r"[\s|:-]*-[\s|:-]*")
+"""The line between the head and the body of a Markdown table."""
 _BETWEEN = re.compile(r"[,;|\t]|\sand\s")
-_REMARKED = re.compile(r"(\S*[^\s:]\.[A-Za-z0-9_+-]+)(?:\s+[-\u2013\u2014(#]|:\s|::[A-Za-z_]).*")
+_REMARKED = re.compile(r"(\S*[^\s:]\.[A-Za-z0-9_+-]+)(?:\s+(?:[-=\u2013\u2014(#<\u2190\u2192]|//)|:\s|::[A-Za-z_]).*")
 """A path with an ending, and a remark or a name behind it."""
+_NAMING = re.compile(r"(\S*[^\s:]\.[A-Za-z0-9]{1,5}):[A-Za-z_][\w.]*(?:\([^()]*\))?")
+"""`src/a.py:Foo.bar`."""
+_BOLD = re.compile(r"\*\*([^*\s]+)\*\*(?:\s*[-=:(#\u2013\u2014\u2192].*)?")
 _ENDING = re.compile(r".*\.[A-Za-z0-9]{1,5}")
+_WORD = re.compile(r"[\w@./+\[\]-]*\.[A-Za-z0-9]{1,5}")
+"""One of several paths in a line with only spaces between them."""
 _AROUND = "\u201c\u201d\u2018\u2019\ufeff\u200b\u2060"
 """Quotes of word processors; characters without a width."""
 _AT_LINES = re.compile(r":\d{1,9}(?:[-:]\d{1,9})?$")
@@ -58,13 +72,33 @@ def entries(body: str) -> Iterator[str]:
     if body.startswith(("[", "(", "{")) and body.endswith(("]", ")", "}", ",")) and not linked:
         yield from _of_list(body)
         return
-    for line in body.splitlines():
+    lines = body.splitlines()
+    for line, following in zip(lines, [*lines[1:], ""], strict=False):
         if not line.strip() or line.lstrip().startswith("```"):
             continue
-        if (headed := heading(line)) is None:
-            yield from _of_line(line)
+        if line.lstrip().startswith("|"):
+            if not _RULE.fullmatch(line) and not _RULE.fullmatch(following):
+                yield from _of_row(line)
+        elif (headed := heading(line)) is None:
+            for piece in _TAG.split(line):
+                yield from _of_line(piece)
         elif headed[0] > 1 and headed[1]:
             yield headed[1]
+
+
+def untagged(line: str) -> list[str]:
+    """The texts in a line of HTML, such as a list's items; a line of anything else as it is."""
+    bare = line.strip()
+    return [piece for piece in _TAG.split(bare) if piece.strip()] if bare[:1] == "<" and bare[-1:] == ">" else [line]
+
+
+def _of_row(line: str) -> Iterator[str]:
+    """The paths in the first cell of a table's row that has some; those of all cells if none has anything else."""
+    cells = [cell for cell in line.strip().strip("|").split("|") if cell.strip()]
+    if all(_like_path(_bare(cell)) for cell in cells):
+        yield from cells
+    else:
+        yield from _of_line(next((cell for cell in cells if all(map(_like_path, map(_bare, _of_line(cell))))), ""))
 
 
 def _of_list(body: str) -> Iterator[str]:
@@ -85,6 +119,12 @@ def _of_list(body: str) -> Iterator[str]:
 
 
 def _of_line(line: str) -> Iterator[str]:
+    if not line.strip():
+        return
+    if (labelled := _LABELLED.fullmatch(unbulleted(line))) is not None:
+        if not labelled["file"] or not labelled["value"]:
+            return
+        line = labelled["value"]
     if len(linked := links(line)) > 1:
         yield from linked
         return
@@ -93,8 +133,11 @@ def _of_line(line: str) -> Iterator[str]:
         yield from ("".join(groups) for groups in quoted)
         return
     pieces = [piece.strip() for piece in _BETWEEN.split(line)]
+    words = unbulleted(line).split()
     if len(pieces) > 1 and all(_like_path(piece) for piece in pieces if piece):
         yield from filter(None, pieces)
+    elif len(words) > 1 and all(map(_WORD.fullmatch, words)):
+        yield from words
     else:
         yield line
 
@@ -113,12 +156,14 @@ def unbulleted(text: str) -> str:
 def _bare(text: str) -> str:
     """`text` without the quotes, marks and remarks that people put around a path."""
     text = unbulleted(text).strip(_AROUND)
-    if (remarked := _REMARKED.fullmatch(text)) is not None and not _ENDING.fullmatch(text):
+    if (bold := _BOLD.fullmatch(text)) is not None:
+        text = bold[1]
+    elif (remarked := _REMARKED.fullmatch(text)) is not None and not _ENDING.fullmatch(text):
         text = remarked[1]
+    if (naming := _NAMING.fullmatch(text)) is not None:
+        text = naming[1]
     if text.startswith("<") and text.endswith(">") and "</" in text:
         text = text[text.find(">") + 1 : text.rfind("</")].strip()  # <file>src/a.py</file>
-    if text.startswith("**") and text.endswith("**"):
-        text = text.strip("*")
     if text[:1] == '"' and "\\" in text and (closing := text.rfind('"')) > 0:
         text = _of_git(text[1:closing])
     elif text[:1] and text[0] in _QUOTES and (closing := text.find(text[0], 1)) > 0:

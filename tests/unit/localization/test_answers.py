@@ -91,6 +91,25 @@ def test_case_31_nothing_to_find() -> None:
         '[\n  "src/a.py",\n  "src/b.py",\n]',
         "[src/a.py, src/b.py]",
         "src/x/../a.py\nsrc/./b.py",
+        "src/a.py src/b.py",
+        "src/a.py\u00a0src/b.py",
+        "| File | Why |\n|---|---|\n| src/a.py | parses |\n| `src/b.py` | is called |",
+        "| # | File |\n|:-:|:--|\n| 1 | src/a.py |\n| 2 | src/b.py |",
+        "| File |\n|---|\n| src/a.py |\n| src/b.py |",
+        "| src/a.py | src/b.py |",
+        "<ul><li>src/a.py</li><li>src/b.py</li></ul>",
+        "<ul>\n<li>src/a.py</li>\n<li>src/b.py</li>\n</ul>",
+        "src/a.py<br>src/b.py<br/>",
+        "Answer: src/a.py, src/b.py",
+        "File 1: src/a.py\nFile 2: `src/b.py`",
+        "files:\n  - src/a.py\n  - src/b.py",
+        "src/a.py\nclass: Foo\nfunction: bar\n\nsrc/b.py",
+        "src/a.py:Foo.bar\nsrc/b.py:baz(a, b)",
+        "- **src/a.py**: parses\n- **`src/b.py`** \u2014 is called",
+        "\u2192 src/a.py -> parses\n> src/b.py // is called",
+        "(1) src/a.py\nb) src/b.py",
+        '{"files": ["src/a.py", "src/b.py"]}',
+        '[{"file": "src/a.py"}, {"path": "src/b.py"}]',
         "src/a.py\r\nsrc/b.py\r",
     ],
 )
@@ -103,10 +122,48 @@ def test_other_ways_to_write_a_list_of_files(written: str) -> None:
     [
         *("lib b/x.py", "données/carte (français).txt", "pages/[slug]/a.tsx", "Makefile", ".env"),
         *("v1.0 - notes.txt", "a.b (copy).py", "this and that.md", "a;b", "l\u2019eau.md"),
+        *("docs/my file.py", "(group)/page.tsx", "answers/files.py", "a.py.orig", "C.py", "@types/t.d.ts"),
     ],
 )
 def test_names_with_odd_signs_are_kept(name: str) -> None:
     assert parse_answer(files(name), written="files") == Answer("files", (name,))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *("<answer>src/a.py src/b.py</answer>", "<answer><ul><li>src/a.py</li><li>src/b.py</li></ul></answer>"),
+        "<answer>\n| File | Why |\n|---|---|\n| src/a.py | parses |\n| src/b.py | is called |\n</answer>",
+        *("Answer: src/a.py, src/b.py", "**Answer:** `src/a.py`, `src/b.py`", "Final answer:\nsrc/a.py\nsrc/b.py"),
+    ],
+)
+def test_other_ways_to_answer(answer: str) -> None:
+    assert level_f_beta(parse_answer(answer, roots=ROOTS), AB, "file") == 1.0
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        *("Answer: done", "Answer: the bug is in src/a.py", "Answer: 42", "Answer:", "Answer: Foo.bar or so"),
+        *("<answer>42</answer>", "<answer>The bug is in src/a.py</answer>", "| File | Why |\n|---|---|"),
+    ],
+)
+def test_talk_is_no_answer(said: str) -> None:
+    """A rollout would end, with nothing that can score."""
+    assert parse_answer(said, roots=ROOTS) is None
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        *("src/*.py", "src/?.py", "src/[ab].py", "src/{a,b}.py", "src/", "src", ".", "/", "**", "*", "| * |"),
+        *("../src/a.py\n../src/b.py", "SRC/A.py\nSRC/B.py", "src/\uff41.py", "src/\u0430.py", "other/src/a.py"),
+        *("src/a.pyc", "a.py\nb.py", "src\\a.py", "src/a", "src/a .py"),
+    ],
+)
+def test_what_names_no_file_earns_nothing(written: str) -> None:
+    """Patterns, folders, look-alikes and paths of other trees."""
+    assert file_f1(files(written)) == 0.0
 
 
 def test_thoughts_answer_nothing() -> None:
