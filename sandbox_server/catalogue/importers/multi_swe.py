@@ -16,6 +16,9 @@ _HIDDEN = tuple(
     for name in ("fix.patch", "test.patch", "prepare.sh", "run.sh", "test-run.sh", "fix-run.sh", "check_git_changes.sh")
 )
 
+_SETUP = "rm -f -- /home/fix.patch /home/fix-run.sh"
+"""In gradings too: product code could apply the fix to itself when it is tested."""
+
 
 class MultiSweImporter:
     """Recognised by the organisation, the number and the patch that fixes it."""
@@ -52,7 +55,7 @@ def _instance(row: SourceRow) -> TaskInstance:
     image = f"mswebench/{org}_m_{name}:pr-{number}".lower()
     whole = replace(row, fields={**own, **given, "repo": f"{org}/{name}"})
     made = benchmark_instance(whole, dataset="multi-swe-bench", images=(image,), otherwise=_OWN)
-    sandbox = made.sandbox.model_copy(update={"hidden_paths": _HIDDEN})
+    sandbox = made.sandbox.model_copy(update={"hidden_paths": _HIDDEN, "setup_commands": (_SETUP,)})
     return made.model_copy(update={"row_sha256": row.sha256, "sandbox": sandbox})
 
 

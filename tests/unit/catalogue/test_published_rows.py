@@ -55,7 +55,7 @@ def test_a_row_of_rebench_that_cannot_be_graded_says_why(tmp_path: Path, row: di
 
 
 def test_multi_swe(tmp_path: Path) -> None:
-    """The patch that fixes it lies in the agent's container, or a test that is new counts as kept."""
+    """The fix lies in the agent's container or where its code is tested, or a test that is new counts as kept."""
     tests = {"n2p_tests": {"b": {}}, "p2p_tests": {"name": ["c", "d"], "run": ["PASS", "PASS"]}}
     own = {"test_cmd": "make test", "log_parser": "parse_log_gotest"}
     instance = imported(tmp_path, "Multi-SWE-bench", **tests, **own)
@@ -63,6 +63,7 @@ def test_multi_swe(tmp_path: Path) -> None:
     assert (instance.fail_to_pass, instance.pass_to_pass) == (("a", "b"), ("c", "d"))
     assert instance.sandbox.images == ("mswebench/acme_m_ledger:pr-9",) and instance.sandbox.workdir == "/home/ledger"
     assert {"/home/fix.patch", "/home/test.patch"} <= set(instance.sandbox.hidden_paths)
+    assert any("/home/fix.patch" in command for command in instance.sandbox.setup_commands)
     assert instance.problem_statement == "It fails" and instance.gold_patch and "make test" in script(instance)
 
 
