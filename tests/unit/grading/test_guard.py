@@ -172,3 +172,28 @@ def test_other_policies_report_and_leave_the_patch_alone(policy: str) -> None:
     patch = new_file("conftest.py")
     screened = screen(patch, instance(), policy)  # type: ignore[arg-type]  # parametrised by its values
     assert (screened.patch, screened.runner_files, screened.stripped) == (patch, ("conftest.py",), ())
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("a_test.go", "deep/b_test.go", "tests/c.rs", "a.test.js", "src/b-spec.tsx", "x/__tests__/c.mjs", "test/a.js"),
+        "lib/src/test/java/a/ATest.java",
+    ],
+)
+def test_new_tests_of_ones_own_are_left_out(path: str) -> None:
+    """A right fix with a test of a hidden one's name did not build in Go; a new package's tests passed as the row's."""
+    fix, own = edit("src/fix.go"), new_file(path)
+    screened = screen(fix + own, instance(), "strip")
+    assert (screened.patch, screened.stripped, screened.runner_files) == (fix, (path,), ())
+    assert screen(fix + own, instance(test_patch=new_file(path)), "strip").patch == fix + own  # replaced anyway
+    for policy in ("flag", "refuse"):
+        assert screen(fix + own, instance(), policy).patch == fix + own  # type: ignore[arg-type]  # one of the policies
+    changed = edit("kept_test.go")
+    assert screen(fix + changed + own, instance(), "strip").patch == fix + changed + own
+    assert screen(fix + changed + own, instance(test_patch=changed), "strip").patch == fix + changed
+
+
+@pytest.mark.parametrize("path", ["a.go", "tests/deep/common.rs", "src/latest.js", "testing/a.ts", "tests/test_a.py"])
+def test_what_is_no_test_or_has_its_file_in_its_name_is_kept(path: str) -> None:
+    assert screen(new_file(path), instance(), "strip").patch == new_file(path)
