@@ -70,6 +70,10 @@ RUNNER_FILES: tuple[str, ...] = (
     "gradle.properties",
     "gradlew",
     "Cargo.toml",
+    "build.xml",
+    "rust-toolchain",  # names the folder that cargo itself is taken from
+    "rust-toolchain.toml",
+    "go.work",
 )
 """Base-name patterns, in any folder."""
 

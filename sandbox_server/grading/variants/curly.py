@@ -15,9 +15,7 @@ from sandbox_server.grading.variants.literals import others
 from sandbox_server.grading.variants.tokens import SUFFIXES, Code
 
 _COMPARING = frozenset({"==", "!=", "===", "!=="})
-_ASSERTING = re.compile(
-    r"(?i:assert|expect|require|should|to(?:be|equal|strict|match|contain|have)|(?:\w*equal)|eq)\w*"
-)
+_ASSERTING = re.compile(r"(?i:assert|expect|should|to(?:be|equal|strict|match|contain|have)|(?:\w*equal)|eq)\w*")
 _WANTED = re.compile(r"(?i)want\w*|expect\w*|exp|out|output|result")
 _WRAPPING = frozenset({"of", "asList", "Some", "Ok", "Err", "from", "new", "BigInt", "Set", "Map"})
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)([A-Za-z]\w{0,4}|_\w{1,5})?")

@@ -72,6 +72,10 @@ def instance(gold: bytes = b"", test_patch: bytes = b"") -> TaskInstance:
         ".local/lib/python3.11/site-packages/pytest/x.py",
         "core/pom.xml",
         "GNUmakefile",
+        "build.xml",
+        "rust-toolchain",
+        "rust-toolchain.toml",
+        "go.work",
     ],
 )
 def test_a_new_runner_file_is_left_out(path: str) -> None:

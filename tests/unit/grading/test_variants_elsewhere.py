@@ -46,7 +46,7 @@ mod deep {
 JS = b"""
 describe('calc', () => {
   it('adds two', () => {
-    assert.strictEqual(add(2, 3), 50); expect(x).toEqual([10, {a: 'bc'}]);
+    const lib = require('lib'); assert.strictEqual(add(2, 3), 50); expect(x).toEqual([10, {a: 'bc'}]);
   });
   test.only("multiplies \xc3\xa4", async () => { expect(mul(2, 3)).toBe(60) })
 })
