@@ -56,7 +56,6 @@ class Code:
         """Read a file."""
         found = _TOKEN.finditer(text.decode("latin-1"))
         tokens = [Token(m.lastgroup or "", m[0], m.start()) for m in found if m["comment"] is None]
-        tokens = [Token("string", t.text, t.start) if t.kind == "hashes" else t for t in tokens]
         closing: dict[int, int] = {}
         open_: list[int] = []
         for at, token in enumerate(tokens):
