@@ -17,6 +17,8 @@ class CommandLine:
     tag: str | None = None
     """Name given by the client."""
     pty: bool = False
+    stdin: bool = True
+    """False: it reads /dev/null."""
 
 
 def with_path(cmd: str, args: Sequence[str], path: str) -> list[str]:

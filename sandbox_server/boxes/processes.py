@@ -135,6 +135,8 @@ class Running:
         self.noted = False
         self.command = command
         self.pid = process.pid
+        self.stdin_open = command.stdin
+        """Whether its client may still write to its stdin."""
         self.over = asyncio.Event()
         """Set once it has ended and all its output was passed to the followers."""
         self.over_since = 0.0

@@ -155,7 +155,12 @@ async def start(call: Call, asked: Start) -> Response:
         home_cwd=True,
     )
     command = CommandLine(
-        [config.cmd, *config.args], env=config.envs, cwd=config.cwd, tag=asked.tag, pty=asked.pty is not None
+        [config.cmd, *config.args],
+        env=config.envs,
+        cwd=config.cwd,
+        tag=asked.tag,
+        pty=asked.pty is not None,
+        stdin=asked.stdin,
     )
     running, follower = processes_of(call.request).add(call.view.sid, process, command)
     return connect.stream(
@@ -209,6 +214,7 @@ async def close_stdin(call: Call, asked: Selected) -> dict[str, object]:
     running = await _find(call, asked.process)
     if running.command.pty:
         raise ConnectError(Code.UNKNOWN, "cannot close stdin for PTY process — send Ctrl+D (0x04) instead")
+    running.stdin_open = False
     await running.process.close_stdin()
     return {}
 
@@ -279,6 +285,8 @@ async def _feed(running: Running, given: Input) -> None:
     if text is None:
         wanted = "the pty, not the stdin" if running.command.pty else "the stdin, not the tty"
         raise ConnectError(Code.INTERNAL, f"input of this process should be written to {wanted}")
+    if not (running.command.pty or running.stdin_open):
+        raise ConnectError(Code.INTERNAL, "error writing to stdin: stdin not enabled or closed")
     try:
         # protobuf's JSON allows both alphabets, with and without padding
         digits = text.replace("-", "+").replace("_", "/").rstrip("=")

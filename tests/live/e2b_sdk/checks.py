@@ -148,6 +148,19 @@ def check_stdin(box):
     assert box.commands.run("cat; echo end", timeout=10).stdout == "end\n"
 
 
+def check_input_that_nobody_reads(box):
+    """The program believes that its input has arrived."""
+    handle = box.commands.run("sleep 4713", background=True, stdin=False)
+    raised = raises(SandboxException, lambda: box.commands.send_stdin(handle.pid, "lost"))
+    assert "stdin not enabled or closed" in str(raised)
+    handle.kill()
+    if hasattr(handle, "close_stdin"):
+        handle = box.commands.run("cat; sleep 4714", background=True, stdin=True)
+        handle.close_stdin()
+        raises(SandboxException, lambda: handle.send_stdin("lost"))
+        handle.kill()
+
+
 def check_many_in_parallel(_):
     count = 100 if WHOLE else 10
 
