@@ -1,7 +1,8 @@
 """A small kernel gateway for e2b-code-interpreter: Python in the standard library alone, one execution at a time.
 
 Runs in a sandbox, on the port that E2B's SDK asks (49999): POST /execute streams lines of JSON, POST /contexts makes a
-namespace of its own. A template with Jupyter in place of it can do more: other languages, charts, interrupts.
+namespace of its own. Lines `!command` and `%pip ...` run in a shell, as in Jupyter. A template with Jupyter in place
+of it can do more: other languages, charts, interrupts.
 """
 
 import ast
@@ -9,6 +10,8 @@ import contextlib
 import io
 import json
 import os
+import re
+import subprocess
 import threading
 import time
 import traceback
@@ -18,6 +21,26 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 PORT = 49999
 _ONE = threading.Lock()
+_SHELL_LINE = re.compile(r"^(\s*)(?:!|%(?=pip\b))(.+)$", re.MULTILINE)
+
+
+def parsed(code: str) -> ast.Module:
+    """The code's tree; lines for a shell become calls. Raises SyntaxError."""
+    try:
+        return ast.parse(code)
+    except SyntaxError:
+        calls = _SHELL_LINE.sub(lambda line: f"{line[1]}__shell__({line[2]!r})", code)
+        if calls == code:
+            raise
+        return ast.parse(calls)
+
+
+def shell(command: str) -> None:
+    """Print what the command prints; its failure is no error, as in Jupyter."""
+    words = ["/bin/bash", "-c", command]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace") as run:
+        for line in run.stdout or ():
+            print(line, end="")
 
 
 class Context:
@@ -27,13 +50,17 @@ class Context:
         self.id = str(uuid.uuid4())
         self.cwd = cwd
         self.count = 0
-        self.names: dict[str, object] = {"__name__": "__main__"}
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget all names."""
+        self.names: dict[str, object] = {"__name__": "__main__", "__shell__": shell}
 
     def run(self, code: str, tell: Callable[[dict[str, object]], None]) -> None:
         """Run the code and tell its output, the value of its last expression, its error."""
         self.count += 1
         try:
-            tree = ast.parse(code)
+            tree = parsed(code)
             last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
             exec(compile(tree, "<cell>", "exec"), self.names)
             value = None
@@ -51,16 +78,26 @@ class Context:
 
 
 class Printed(io.TextIOBase):
-    """A stream whose text is told at once."""
+    """A stream whose text is told by lines, or when it is flushed."""
 
     def __init__(self, name: str, tell: Callable[[dict[str, object]], None]) -> None:
-        self._name, self._tell = name, tell
+        self._name, self._tell, self._kept = name, tell, ""
 
     def write(self, text: str) -> int:
-        """Tell it."""
+        """Tell all whole lines."""
+        self._kept += text
+        whole = self._kept.rfind("\n") + 1
+        self._say(whole)
+        return len(text)
+
+    def flush(self) -> None:
+        """Tell the rest."""
+        self._say(len(self._kept))
+
+    def _say(self, length: int) -> None:
+        text, self._kept = self._kept[:length], self._kept[length:]
         if text:
             self._tell({"type": self._name, "text": text, "timestamp": time.time_ns()})
-        return len(text)
 
 
 CONTEXTS: dict[str, Context] = {}
@@ -86,6 +123,11 @@ class Gateway(BaseHTTPRequestHandler):
             context = Context(asked.get("cwd") or DEFAULT.cwd)
             CONTEXTS[context.id] = context
             self._answer(201, self._shown(context))
+        elif self.path.startswith("/contexts/") and self.path.endswith("/restart"):
+            context = CONTEXTS.get(self.path.split("/")[2])
+            if context:
+                context.restart()
+            self._answer(204 if context else 404, None)
         elif (context_id := asked.get("context_id")) and context_id not in CONTEXTS:
             self._answer(404, f"context {context_id} not found")
         else:
@@ -108,6 +150,8 @@ class Gateway(BaseHTTPRequestHandler):
             out, err = Printed("stdout", self._tell), Printed("stderr", self._tell)
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
                 context.run(code, self._tell)
+                out.flush()
+                err.flush()
             os.environ.clear()
             os.environ.update(kept)
         self.wfile.write(b"0\r\n\r\n")

@@ -215,16 +215,30 @@ failed = box.run_code("1 / 0")
 told = box.run_code("import os; os.environ['A']", envs={{"A": "b"}})
 result = [
     shown.text, shown.logs.stdout, seen, shown.execution_count, failed.error.name, told.text,
-    box.run_code("import sys; sys.exit(3)").error.name, box.run_code("x").text, box.kill(),
+    box.run_code("import sys; sys.exit(3)").error.name, box.run_code("x").text,
+    box.run_code("for n in 1, 2:\\n    !echo $((n + 1)) $0; exit 3\\n'after'"), box.kill(),
+]
+result[-2] = [result[-2].logs.stdout, result[-2].text]
+box = Sandbox.create(timeout=300, network={{"allow_public_traffic": False}})
+context = box.create_code_context(cwd="/tmp")
+result += [
+    box.run_code("import os; y = 1; os.getcwd()", context=context).text, box.run_code("y").error.name,
+    context.id in [one.id for one in box.list_code_contexts()], box.restart_code_context(context),
+    box.run_code("y", context=context).error.name, box.remove_code_context(context), box.list_code_contexts(),
 ]
 """
 
 
 def test_the_code_interpreter_runs_in_a_template_of_ours(server: Server) -> None:
-    """Without wildcard DNS, by E2B's headers: its requests reach no port, or its streams are cut."""
+    """Without wildcard DNS, by E2B's headers: its requests reach no port, or its streams are cut.
+
+    smolagents' first request is `!pip install ...`.
+    """
     told = sdk(server, "newest", INTERPRETER)
-    assert told[:3] == ["42", ["hello", "\n"], ["hello", "\n"]] and told[3] == 2, told
-    assert told[4:] == ["ZeroDivisionError", "'b'", "SystemExit", "41", True], told
+    assert told[:3] == ["42", ["hello\n"], ["hello\n"]] and told[3] == 2, told
+    assert told[4:8] == ["ZeroDivisionError", "'b'", "SystemExit", "41"], told
+    assert told[8:10] == [[["1 /bin/bash\n"] * 2, "'after'"], True], told
+    assert told[10:] == ["'/tmp'", "NameError", True, None, "NameError", None, []], told
 
 
 @pytest.mark.parametrize(("image", "gains"), [(BASE, True), ("sandbox-samples/swatch:latest", False)])
