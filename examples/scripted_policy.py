@@ -1,16 +1,17 @@
-"""An OpenAI endpoint without a model: plays the samples' own fixes, to try the set-up of a trainer without a GPU.
+"""An endpoint without a model: plays the samples' own fixes, to try a trainer or an agent without a GPU.
 
     python examples/scripted_policy.py [--port 8000] [--wrong]     # http://127.0.0.1:8000/v1, any key, any model name
 
 It finds the instance by its problem statement in the conversation, looks around, applies the instance's patch (with
 `--wrong` one that mends nothing) and submits. It calls `bash` where the request offers that tool, under any prefix,
-and else writes calls as text. Needs Python alone.
+and else writes calls as text. It speaks OpenAI's chat completions and, for Claude Code (ANTHROPIC_BASE_URL without
+`/v1`), Anthropic's messages. Needs Python alone.
 """
 
 import argparse
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -54,8 +55,45 @@ def _text(content: object) -> str:
     return content if isinstance(content, str) else "".join(part.get("text") or "" for part in parts)
 
 
+def as_openai(request: Mapping) -> dict:
+    """A request for Anthropic's messages, as far as `turn` looks at it."""
+    tools = [{"function": {"name": tool["name"]}} for tool in request.get("tools") or []]
+    return {"messages": request["messages"], "tools": tools}
+
+
+def as_anthropic(message: Mapping) -> list[dict]:
+    """The content of a message of OpenAI's form."""
+    calls = [
+        {
+            "type": "tool_use",
+            "id": f"toolu_{call['id']}",
+            "name": call["function"]["name"],
+            "input": json.loads(call["function"]["arguments"]),
+        }
+        for call in message.get("tool_calls", [])
+    ]
+    return calls or [{"type": "text", "text": message["content"]}]
+
+
+def events(message: Mapping) -> Iterator[dict]:
+    """A message of Anthropic's form as its stream."""
+    yield {"type": "message_start", "message": {**message, "content": [], "stop_reason": None}}
+    for index, block in enumerate(message["content"]):
+        if block["type"] == "text":
+            empty, delta = {**block, "text": ""}, {"type": "text_delta", "text": block["text"]}
+        else:
+            written = json.dumps(block["input"])
+            empty, delta = {**block, "input": {}}, {"type": "input_json_delta", "partial_json": written}
+        yield {"type": "content_block_start", "index": index, "content_block": empty}
+        yield {"type": "content_block_delta", "index": index, "delta": delta}
+        yield {"type": "content_block_stop", "index": index}
+    end = {"stop_reason": message["stop_reason"], "stop_sequence": None}
+    yield {"type": "message_delta", "delta": end, "usage": message["usage"]}
+    yield {"type": "message_stop"}
+
+
 class Policy(BaseHTTPRequestHandler):
-    """Answers `POST .../chat/completions`, streamed if asked."""
+    """Answers `POST .../chat/completions` and `.../messages`, streamed if asked."""
 
     protocol_version = "HTTP/1.1"
     wrong = False
@@ -63,6 +101,9 @@ class Policy(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """The next turn."""
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path.partition("?")[0].endswith("/messages"):
+            self._messages(request)
+            return
         message = turn(request, wrong=self.wrong)
         usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
         ends = "tool_calls" if "tool_calls" in message else "stop"
@@ -81,6 +122,24 @@ class Policy(BaseHTTPRequestHandler):
         choice = {"index": 0, "delta": message, "finish_reason": ends}
         chunk = {**said, "object": "chat.completion.chunk", "choices": [choice]}
         self._answer("text/event-stream", f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n")
+
+    def _messages(self, request: Mapping) -> None:
+        content = as_anthropic(turn(as_openai(request), wrong=self.wrong))
+        message = {
+            "id": f"msg_{time.time_ns()}",  # Claude Code takes messages with the same id for one
+            "type": "message",
+            "role": "assistant",
+            "model": request.get("model", "scripted"),
+            "content": content,
+            "stop_reason": "tool_use" if content[0]["type"] == "tool_use" else "end_turn",
+            "stop_sequence": None,
+            "usage": {"input_tokens": 1, "output_tokens": 1},
+        }
+        if request.get("stream"):
+            told = [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events(message)]
+            self._answer("text/event-stream", "".join(told))
+        else:
+            self._answer("application/json", json.dumps(message))
 
     def log_message(self, *words: object) -> None:
         """Say nothing of requests."""
