@@ -21,9 +21,18 @@ _COLUMNS = ("client", "in CI", "test", "by hand", "works", "does not", "masked")
 _EXAMPLES = """
 ## How to begin
 
-`SANDBOX_URL` names the service, `pip install './client[EXTRA]'` brings the extra in brackets.
-`python examples/scripted_policy.py` is an endpoint without a model that plays the samples' fixes, at
-`http://127.0.0.1:8000/v1`.
+In a checkout of this repository:
+
+```sh
+make setup images                                              # .venv, and the samples
+.venv/bin/sandbox-server instances import examples/instances.jsonl
+SANDBOX_DIALECT=tool_calls .venv/bin/sandbox-server serve &    # for policies that call tools; text needs no setting
+python3 examples/scripted_policy.py &                          # an endpoint without a model: plays the samples' fixes
+export SANDBOX_URL=http://127.0.0.1:5000 SCRIPTED_BASE_URL=http://127.0.0.1:8000/v1 SCRIPTED_API_KEY=none
+```
+
+Then the lines of a client, each in an environment of its own. tests/live/test_first_lines.py runs those that follow an
+installation, in the releases of the table, and compares the output below them. What has none is for your own program.
 """
 
 
@@ -69,7 +78,8 @@ CLIENTS = (
         "boxes, templates, files, commands, ports and their websockets, pause, snapshots, fork, metrics, logs",
         "volumes, secrets, egress rules by what a request says ([boxes.md](boxes.md#exceptions))",
         "no rewards",
-        by_hand="its own suites: Python 2.45.1, JavaScript 2.45.0 (`make e2b-suite`); 17 calls by JavaScript 2.51.0",
+        by_hand="its own suites: Python 2.45.1, JavaScript 2.45.0 (`make e2b-suite`); 17 calls by JavaScript 2.51.0; "
+        "the code interpreter's packages, Python 2.11.5 (in CI too) and JavaScript 2.8.0",
     ),
     Client(
         "[E2B's command line](boxes.md#e2bs-command-line)",
@@ -79,6 +89,26 @@ CLIENTS = (
         "`e2b auth login`, `template publish`",
         "no rewards",
         by_hand="2.19.0, `make clients` (`test_e2b_cli.py`)",
+    ),
+    Client(
+        "Agent frameworks with an E2B sandbox",
+        [],
+        "",
+        "OpenAI Agents (tar and snapshot workspaces, terminal), Deep Agents, Haystack, Google ADK, CrewAI, smolagents, "
+        "Agno",
+        "what fails at E2B too: CrewAI's append, Agno's download, watch and list, CAMEL (the SDK's old constructor)",
+        "no rewards",
+        """\
+```sh
+export E2B_API_URL=$SANDBOX_URL E2B_SANDBOX_URL=$SANDBOX_URL
+export E2B_API_KEY=e2b_0000000000000000000000000000000000000000
+```
+
+No line of theirs changes. The server maps E2B's template: `SANDBOX_BOX_TEMPLATES='{"base": "IMAGE"}'
+SANDBOX_BOX_USER=user`. smolagents, Agno, Google ADK's `run_code` and CrewAI's Python tool want E2B's
+[code interpreter](boxes.md#code-interpreter).""",
+        by_hand="openai-agents 0.24.0, deepagents 0.6.12 with langchain-e2b 0.0.6, e2b-haystack 2.0.0, e2b-adk 0.1.2, "
+        "crewai-tools 1.15.30, smolagents 1.26.0, agno 3.1.10",
     ),
     Client(
         "[OpenHands](agents.md#mcp), its SDK",
@@ -94,8 +124,9 @@ CLIENTS = (
         [("sdk-mcp.txt", "mcp"), ("sdk-mcp-older.txt", "mcp")],
         "tests/live/test_mcp.py::test_",
         "a session's tools; sessions of the agent's own, with their reward",
-        "Claude Code itself was not run: it needs a model",
+        "Claude Code with a real model was not run",
         "`mask` in the reward's fields",
+        by_hand="Claude Code 2.1.197, `examples/agents/claude_code.sh` with the scripted policy",
     ),
     Client(
         "[OpenEnv](agents.md#openenv), and what has its client",
@@ -123,8 +154,13 @@ CLIENTS = (
         """\
 ```sh
 pip install './client[verifiers-v1]' ./examples/verifiers     # a hub package: copy it, rename it, `prime env push`
-vf-eval sandbox-swe --env.taskset.rows examples/instances.jsonl \\
-    --model scripted --client.base-url http://127.0.0.1:8000/v1 --client.api-key-var USER --no-push
+grep ledger-12 examples/instances.jsonl > rows.jsonl
+vf-eval sandbox-swe --env.taskset.rows rows.jsonl --no-rich --no-push \\
+    --model scripted --client.base-url $SCRIPTED_BASE_URL --client.api-key-var SCRIPTED_API_KEY
+```
+
+```text
+reward=1.000 turns=3 stop=agent_completed
 ```
 
 ```toml
@@ -158,14 +194,24 @@ With tools, instances need the dialect `tool_calls`. The agent's runtime is `sub
         "TRL goes on after the end while the policy calls tools (they answer that it is over); a turn is a call",
         "None: advantage 0, left out of the group's mean",
         """\
+```sh
+pip install ./client trl torch
+python examples/trl_step.py        # one step of the real trainer, without a GPU
+```
+
+```text
+rewards: [1.0, 0.0]
+```
+
 ```python
 from sandbox_client.trl import PatchEnv, rewards  # rows: prompt, instance_id (dialect tool_calls)
+from trl import GRPOTrainer
 
 GRPOTrainer(model, train_dataset=rows, environment_factory=PatchEnv, reward_funcs=[rewards])
 ```
 
 `SearchEnv` is for code search; `GradedPatchEnv` and `GradedSearchEnv` have `get_reward`, for trainers that score each
-rollout when it is complete. `python examples/trl_step.py` runs one step of the real trainer without a GPU.""",
+rollout when it is complete.""",
     ),
     Client(
         "inspect_ai",
@@ -175,18 +221,29 @@ rollout when it is complete. `python examples/trl_step.py` runs one step of the 
         "as root three of its checks fail, since root has a right to all files; `connection()`",
         "the sample is an error",
         """\
+```sh
+pip install './client[inspect]' openai
+inspect eval examples/inspect_task.py --model openai-api/scripted/policy --limit 1 --display plain
+```
+
+```text
+mean  1.000
+```
+
 ```python
-from sandbox_client.inspect_ai import graded  # pip install './client[inspect]'
+from inspect_ai import Task
+from inspect_ai.agent import react
+from inspect_ai.dataset import Sample
+from inspect_ai.tool import bash
+from sandbox_client.inspect_ai import graded
 
 Task(
-    dataset=[Sample(input=problem, metadata={"instance_id": "samples__ledger-12"})],
+    dataset=[Sample(input="Fix it.", metadata={"instance_id": "samples__ledger-12"})],
     solver=react(tools=[bash()]),
     scorer=graded(),
     sandbox="sandbox_service",
 )  # sandbox=("sandbox_service", IMAGE): a box, without a task
-```
-
-`examples/inspect_task.py` runs the samples, without a model too; its first lines say how.""",
+```""",
     ),
     Client(
         "mini-swe-agent",
@@ -196,15 +253,23 @@ Task(
         "its batch command for SWE-bench does not tell a class of others which instance it is for",
         "RolloutMasked",
         """\
+```sh
+pip install './client[mini]'
+python examples/mini_agent.py $SANDBOX_URL
+```
+
+```text
+samples__ledger-12: Submitted, resolved, reward 1.0: 5 of 5 F2P and 14 of 14 P2P tests pass
+```
+
 ```python
-from sandbox_client.mini import SandboxEnvironment  # pip install './client[mini]'
+from minisweagent.agents.default import DefaultAgent
+from sandbox_client.mini import SandboxEnvironment
 
 environment = SandboxEnvironment(instance="samples__ledger-12")  # or in YAML: environment_class, instance or image
 DefaultAgent(model, environment, **config).run(problem)
 environment.reward()
-```
-
-`python examples/mini_agent.py http://localhost:5000` runs a sample.""",
+```""",
     ),
     Client(
         "SWE-ReX, for SWE-agent",
@@ -214,8 +279,40 @@ environment.reward()
         "interactive programs (`is_interactive_command`, `expect`); SWE-agent is not on PyPI, so CI does not run it",
         "RolloutMasked",
         """\
+```sh
+pip install './client[swerex]'
+cat > first.py <<'END'
+import asyncio
+from sandbox_client.swerex import SandboxDeployment
+from swerex.runtime.abstract import BashAction, CreateBashSessionRequest
+
+
+async def main():
+    deployment = SandboxDeployment(instance="samples__ledger-12")
+    await deployment.start()
+    await deployment.runtime.create_session(CreateBashSessionRequest())
+    done = await deployment.runtime.run_in_session(BashAction(command="git log --oneline | wc -l"))
+    print(done.output.strip(), (await deployment.reward()).verdict)
+
+
+asyncio.run(main())
+END
+python first.py
+```
+
+```text
+3 empty_patch
+```
+
+SWE-agent, with its own configuration (it is not on PyPI: `git clone`, `pip install -e`): `python examples/swe_agent.py
+$SANDBOX_URL` runs a sample.
+
 ```python
-from sandbox_client.swerex import SandboxDeployment  # pip install './client[swerex]'
+import asyncio
+from sandbox_client.swerex import SandboxDeployment
+from sweagent.environment.repo import PreExistingRepoConfig
+from sweagent.environment.swe_env import SWEEnv
+from sweagent.run.run_single import RunSingle
 
 deployment = SandboxDeployment(instance="samples__ledger-12")
 env = SWEEnv(
@@ -227,9 +324,9 @@ RunSingle(env, agent, problem_statement).run()
 asyncio.run(deployment.reward())
 ```
 
-`python examples/swe_agent.py http://localhost:5000` runs a sample. Tools of the bundle `windowed` need WINDOW among
-`tools.env_variables`, as in SWE-agent's own configurations. A shell keeps its folder, variables,
-functions, aliases and options from command to command, but no process, trap or open file.""",
+Tools of the bundle `windowed` need WINDOW among `tools.env_variables`, as in SWE-agent's own configurations. A shell
+keeps its folder, variables, functions, aliases and options from command to command, but no process, trap or open
+file.""",
         by_hand="SWE-agent 1.1.0, its default.yaml, a scripted model: resolved (`SANDBOX_TEST_SWE_AGENT`)",
     ),
     Client(
@@ -258,11 +355,12 @@ trainer.train(
         """\
 ```sh
 pip install 'harbor[e2b]'                              # Python 3.12 or newer
-export E2B_API_KEY=e2b_... E2B_API_URL=$SANDBOX_URL E2B_SANDBOX_URL=$SANDBOX_URL
-harbor run --path examples/harbor --agent oracle --env e2b
+export E2B_API_URL=$SANDBOX_URL E2B_SANDBOX_URL=$SANDBOX_URL
+export E2B_API_KEY=e2b_0000000000000000000000000000000000000000
+harbor run --path examples/harbor --include-task-name hello --agent oracle --env e2b --yes
 ```
 
-`make clients` does so in a container.""",
+`make clients` does so in a container, with the tasks `history` and `separate` too.""",
         by_hand="0.26.0, `make clients`: oracle 1.0 and nop 0.0 on three sample tasks",
     ),
     Client(
@@ -273,6 +371,10 @@ harbor run --path examples/harbor --agent oracle --env e2b
         "PTY, ports, networks between sandboxes; of the release its `sandbox` package is run, on Python 3.11",
         "a fault is `error_type`, no exit code",
         """\
+```sh
+pip install ./client nemo-gym                         # Python 3.13.14 or newer
+```
+
 ```yaml
 env: {sandbox: {provider: {sandbox_service: {}}}}     # found by the entry point of sandbox-client
 ```""",

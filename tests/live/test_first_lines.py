@@ -1,0 +1,147 @@
+"""The lines by which the documents say to begin, run as they stand, in the packages' own environments."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.conftest import ROOT
+
+from .serving import free_port, serving, until
+
+PAGES = {
+    "verifiers_v1": ("ecosystem.md", "### verifiers 0.4"),
+    "verl/beside-verl-trl": ("ecosystem.md", "### TRL"),
+    "inspect_ai": ("ecosystem.md", "### inspect_ai"),
+    "mini": ("ecosystem.md", "### mini-swe-agent"),
+    "swerex": ("ecosystem.md", "### SWE-ReX"),
+    "e2b-newest": ("boxes.md", "# Boxes"),
+    "mcp": ("agents.md", "### A token in place of a key"),
+    "openenv": ("agents.md", "## OpenEnv"),
+    "verifiers": ("code-search.md", "### verifiers"),
+    "skyrl": ("code-search.md", "### SkyRL"),
+}
+"""Environment, and a folder of its `share` -> the page and the heading over the lines."""
+ELSEWHERE = {"sweagent"}
+"""Packages that no environment has."""
+OWN = {"verifiers_v1": [ROOT / "examples" / "verifiers"]}
+"""What `pip install` brings besides the client."""
+
+
+@pytest.fixture(scope="module")
+def newcomer(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The variables that "How to begin" sets, for a server and a policy that run as it says."""
+    port = free_port()
+    words = [sys.executable, str(ROOT / "examples" / "scripted_policy.py"), "--port", str(port)]
+    url = f"http://127.0.0.1:{port}/v1"
+
+    def answers() -> bool:
+        try:
+            return bool(httpx.get(url, trust_env=False).status_code)
+        except httpx.TransportError:
+            return False
+
+    with (
+        serving(tmp_path_factory.mktemp("first"), rows, SANDBOX_DIALECT="tool_calls") as server,
+        subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as policy,
+    ):
+        try:
+            until(answers, what="the scripted policy")
+            yield {"SANDBOX_URL": server.url, "SCRIPTED_BASE_URL": url, "SCRIPTED_API_KEY": "none"}
+        finally:
+            policy.terminate()
+
+
+def blocks(page: str, heading: str) -> list[tuple[str, str]]:
+    """(language, text) of each block of code below the heading, up to the next one."""
+    found: list[tuple[str, str]] = []
+    language, text, below = "", "", False
+    for line in (ROOT / "docs" / page).read_text().splitlines(keepends=True):
+        if line.startswith("```"):
+            if language and below:
+                found.append((language, text))
+            language, text = "" if language else line[3:].strip(), ""
+        elif language:
+            text += line
+        elif line.startswith("#"):
+            below = line.startswith(heading)
+    assert found, f"{page} has no lines below {heading}"
+    return found
+
+
+def installable(line: str) -> None:
+    """Check what can be checked of a `pip install` without the network: folders and extras."""
+    extras = tomllib.loads((ROOT / "client" / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for folder, extra in re.findall(r"(\./[\w/]+)(?:\[([\w-]+)\])?", line.partition("#")[0]):
+        assert (ROOT / folder / "pyproject.toml").exists(), line
+        assert not extra or extra in extras, line
+
+
+def one_spaced(text: str) -> str:
+    """Text that does not depend on the width of columns."""
+    return re.sub(r"[ \t]+", " ", text)
+
+
+def imports(text: str) -> str:
+    """The imports of a program that has the reader's own names in it."""
+    wanted = [node for node in ast.parse(text).body if isinstance(node, ast.Import | ast.ImportFrom)]
+    kept = [node for node in wanted if getattr(node, "module", "x").partition(".")[0] not in ELSEWHERE]
+    return ast.unparse(ast.Module(kept, []))
+
+
+@pytest.mark.parametrize("environment", PAGES)
+def test_the_lines_run_as_written(
+    environment: str, newcomer: dict[str, str], tmp_path: Path, missing: Callable[[str], None]
+) -> None:
+    """A newcomer copies lines that need what the page does not say, or that print something else."""
+    name, _, beside = environment.partition("/")
+    place = ROOT / ".cache" / "sdk" / name
+    if not (place / "bin" / "python").exists():
+        missing(f"the environment of {name} (scripts/environments.sh sdk .cache/sdk)")
+    for shared in ("examples", "client"):
+        (tmp_path / shared).symlink_to(ROOT / shared)
+    paths = [*([place / "share" / beside] if beside else []), ROOT / "client", *OWN.get(name, [])]
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("SANDBOX_", "E2B_"))}
+    variables = {
+        **kept,
+        **newcomer,
+        "PATH": f"{place / 'bin'}:{os.environ['PATH']}",
+        "PYTHONPATH": ":".join(map(str, paths)),
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
+        "no_proxy": "*",
+    }
+    given = blocks(*PAGES[environment])
+    for number, (language, text) in enumerate(given):
+        output = next((after for kind, after in given[number + 1 : number + 2] if kind == "text"), "")
+        if language == "sh":
+            lines = text.splitlines(keepends=True)
+            for line in lines:
+                if line.startswith("pip install"):
+                    installable(line)
+            script = "".join(line for line in lines if not line.startswith(("pip install", "claude", "openhands")))
+            words = ["bash", "-euc", script]
+        elif language == "python":
+            words = ["python", "-c", text if output else imports(text)]
+        else:
+            continue
+        done = subprocess.run(
+            words,
+            cwd=tmp_path,
+            env=variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        assert done.returncode == 0, f"{text}\n{done.stdout[-4000:]}"
+        for line in output.splitlines():
+            assert one_spaced(line) in one_spaced(done.stdout), f"{text}\n{done.stdout[-4000:]}"
