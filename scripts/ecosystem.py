@@ -32,7 +32,8 @@ export SANDBOX_URL=http://127.0.0.1:5000 SCRIPTED_BASE_URL=http://127.0.0.1:8000
 ```
 
 Then the lines of a client, each in an environment of its own. tests/live/test_first_lines.py runs those that follow an
-installation, in the releases of the table, and compares the output below them. What has none is for your own program.
+installation (but for `inspect eval`), in the releases of the table, and compares the output below them. What has none
+is for your own program.
 """
 
 
