@@ -1,6 +1,8 @@
 """Which tests run beside others, and in which order (`scripts/test.sh`)."""
 
 import functools
+import gc
+from collections.abc import Generator
 from pathlib import Path
 
 import hypothesis
@@ -61,6 +63,17 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if config.option.markexpr != "alone" or not collection_path.is_file() or _lies_in(collection_path, ALONE):
         return None
     return True if b"mark.alone" not in collection_path.read_bytes() else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Spare the collector of garbage what is made here and stays: it would look at all of it again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
