@@ -27,8 +27,8 @@ demo-search: setup ## play a rollout of code search on each of three instances a
 	@$(engine) sh -c 'scripts/search-image.sh && $(bin)/sandbox-server demo-search'
 
 test: setup ## run all tests
-	@$(engine) sh -c 'scripts/environments.sh sdk .cache/sdk & environments=$$!; \
-	    scripts/images.sh && wait $$environments && scripts/environments.sh site .cache/site && scripts/test.sh $(PYTEST_ARGS)'
+	@$(engine) sh -c 'scripts/environments.sh sdk .cache/sdk & environments=$$!; scripts/compile-tests.sh & compiled=$$!; \
+	    scripts/images.sh && wait $$environments && wait $$compiled && scripts/environments.sh site .cache/site && scripts/test.sh $(PYTEST_ARGS)'
 
 podman: setup ## run the conformance list of sandboxes on Podman, as root
 	@$(engine) sh -c 'scripts/images.sh && scripts/with-podman.sh $(bin)/pytest -n $(or $(TEST_WORKERS),2) --dist loadfile \

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes an environment from each requirements/KIND-*.txt under FOLDER: scripts/environments.sh KIND FOLDER [NAME]
+# Makes an environment from each requirements/KIND-*.txt under FOLDER: scripts/environments.sh KIND FOLDER [NAMES], a pattern
 # requirements/beside-NAME-*.txt are other releases of one package, or other packages, each in its own folder under NAME/share; one
 # may ask for a newer Python than the project's if what is tested of it needs none. Does nothing if all is as locked. An environment that cannot be made is named and left out; its users report it.
 set -eu
@@ -28,16 +28,20 @@ link_torch() {
 }
 
 mkdir -p "$folder"
-! command -v flock >/dev/null 2>&1 || { exec 9>"$folder/.making" && flock 9; } # one that runs beside us makes the same ones
-
 python=
 for lock in requirements/"$kind"-$only.txt; do
     name=$(basename "$lock" .txt)
     name=${name#"$kind"-}
     at=$PWD/$folder/$name
+    ! command -v flock >/dev/null 2>&1 || { exec 9>"$folder/.making-$name" && flock 9; } # one that runs beside us makes the same ones
     locked=$(cat "$lock" $(ls requirements/beside-"$name"-*.txt 2>/dev/null) scripts/environments.sh | sha256sum)
     if [ "$(cat "$at/.locked" 2>/dev/null)" != "$locked" ] || ! "$at/bin/python" -c '' 2>/dev/null; then
-        [ -n "$python" ] || python=$(scripts/python.sh)
+        [ -n "$python" ] || {
+            python=$(scripts/python.sh)
+            scripts/uv.sh --version >/dev/null
+            PIP_CONFIGURED=$(.cache/uv/bin/pip config list) # once: each call takes half a second of CPU
+            export PIP_CONFIGURED
+        }
         echo "making $folder/$name" >&2
         rm -rf "${at:?}"
         if make_one; then

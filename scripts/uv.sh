@@ -14,7 +14,7 @@ if [ "$(cat "$tools/.locked" 2>/dev/null)" != "$locked" ] || ! "$tools/bin/uv" -
     echo "$locked" >"$tools/.locked"
 fi
 
-configured=$("$tools/bin/pip" config list)
+configured=${PIP_CONFIGURED-$("$tools/bin/pip" config list)}
 pass() { # pass VARIABLE OPTION [SEPARATOR]: passes pip's option from its environment or files, unless the variable is set
     eval "[ -z \"\${$1:-}\" ]" || return 0
     for section in :env: install global; do
