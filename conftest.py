@@ -19,13 +19,17 @@ hypothesis.settings.load_profile("untimed")
 
 ROOT = Path(__file__).parent
 
-ALONE = (
-    "tests/test_swarm.py",  # it changes the engine's settings and the host's network
+APART = (
     "tests/chaos/test_short.py",  # its faults have bounds
-    "tests/conformance/sandbox/test_images.py",  # any change of any image on the engine counts
-    "tests/live/test_loop.py",  # measures time, on a machine that must be its own
+    "tests/test_swarm.py",  # it changes the engine's settings and the host's network, but not what chaos uses of them
 )
+"""Files whose tests run after all those that can run beside any other, beside each other."""
+
+ALONE = ("tests/live/test_loop.py",)  # measures time, on a machine that must be its own
 """Files and folders whose tests run one after the other, with nothing beside them."""
+
+MARKED = {"apart": APART, "alone": ALONE}
+"""Marker -> where all tests have it."""
 
 FIRST = (
     "tests/test_compose.py",  # long before test_haproxy, which needs the images that it builds
@@ -55,14 +59,16 @@ FIRST = (
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare what this file sets."""
+    config.addinivalue_line("markers", "apart: runs beside no other test but those that are apart too")
     config.addinivalue_line("markers", "alone: runs with no other test beside it")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave unread what `-m alone` would deselect: reading all test files takes 12 s of CPU."""
-    if config.option.markexpr != "alone" or not collection_path.is_file() or _lies_in(collection_path, ALONE):
+    """Leave unread what `-m alone` or `-m apart` would deselect: reading all test files takes 8 s of CPU."""
+    marker = config.option.markexpr
+    if marker not in MARKED or not collection_path.is_file() or _lies_in(collection_path, MARKED[marker]):
         return None
-    return True if b"mark.alone" not in collection_path.read_bytes() else None
+    return True if f"mark.{marker}" not in collection_path.read_text() else None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -78,10 +84,11 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of ALONE, and put those of FIRST first."""
+    """Mark the tests of MARKED, and put those of FIRST first."""
     for item in items:
-        if _lies_in(item.path, ALONE):
-            item.add_marker(pytest.mark.alone)
+        for marker, places in MARKED.items():
+            if _lies_in(item.path, places):
+                item.add_marker(marker)
     items.sort(key=lambda item: _place(item.path, FIRST))
 
 

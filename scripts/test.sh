@@ -1,5 +1,6 @@
 #!/bin/sh
-# Runs the tests: most in parallel, then one by one those that need the machine to themselves (`conftest.py`).
+# Runs the tests: most in parallel, then beside each other alone those that no others may run beside, and one by one those
+# that need the machine to themselves (`conftest.py`).
 # Arguments go to each run of pytest; TEST_WORKERS is the number of parallel tests: two more than CPUs, because most tests wait.
 # If only a few tests failed, they run once more, alone and after all others, and are reported as unsteady. Find the cause:
 # such a test needs more of the machine than it may, or conflicts with another one. A failed collection is no such test.
@@ -21,7 +22,8 @@ names() { .venv/bin/python -c 'import json, sys; print("\n".join(json.load(open(
 
 ran='' failed=0
 rm -f "$failures"
-run -n "${TEST_WORKERS:-$(($(nproc) + 2))}" --dist loadfile --no-loadscope-reorder -m 'not alone' "$@"
+run -n "${TEST_WORKERS:-$(($(nproc) + 2))}" --dist loadfile --no-loadscope-reorder -m 'not alone and not apart' "$@"
+run -n 2 --dist loadfile -m apart "$@"
 run -m alone "$@"
 if [ "$failed" = 1 ] && found=$(names) && [ -n "$found" ] && ! echo "$found" | grep -qv :: && [ "$(echo "$found" | wc -l)" -le "$few" ]; then
     printf '\nThese failed and run once more. Those that pass now are UNSTEADY: find the cause.\n%s\n' "$found"

@@ -13,6 +13,7 @@ from .backends import Backend
 from .specs import IMAGE
 
 
+@pytest.mark.alone  # any change of any image on the engine counts
 async def test_a_known_image_is_looked_up_again_after_any_change(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
