@@ -1,9 +1,11 @@
 """Specifications of the suite's containers, and ways to look into them."""
 
 import asyncio
+import contextlib
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from sandbox_server.errors import SandboxExhausted
 from sandbox_server.sandbox.base import ContainerSpec, Limits, Role, Sandbox, ShellResult
 from tests.waiting import eventually
 
@@ -48,8 +50,9 @@ async def running(sandbox: Sandbox, wanted: str) -> int:
 async def gone(sandbox: Sandbox, wanted: str) -> bool:
     """Whether no process has `wanted` in its command line, now or soon (kills are asynchronous)."""
     for _ in range(100):
-        if not await running(sandbox, wanted):
-            return True
+        with contextlib.suppress(SandboxExhausted):  # what was killed counts until its parent has noticed
+            if not await running(sandbox, wanted):
+                return True
         await asyncio.sleep(0.1)
     return False
 
