@@ -23,7 +23,11 @@ TWICE = {
     "test_golden_observations",
 }
 """Tests of the shell alone: they run with FIFOs and without."""
-OF_BASH = {"test_shell_settings_of_the_policy", "test_traces_show_the_command_and_nothing_of_ours"}
+OF_BASH = {
+    "test_shell_settings_of_the_policy",
+    "test_settings_that_a_next_shell_inherits",
+    "test_traces_show_the_command_and_nothing_of_ours",
+}
 """Tests of these that depend on bash, and not on what carries its bytes: 33 containers that would show the same."""
 
 
@@ -87,3 +91,22 @@ async def shared(runtime: DockerRuntime) -> AsyncIterator[BashSandbox]:
     sandbox = await runtime.create(spec())
     yield sandbox
     await runtime.remove(sandbox.container_id)
+
+
+@pytest.fixture
+async def new_shell(shared: BashSandbox) -> AsyncIterator[BashSandbox]:
+    """The module's sandbox with a shell of the test's own, in /tmp, for a test that harms nothing but its shell.
+
+    What earlier tests exported is still there.
+    """
+    await _replace_shell(shared)
+    yield shared
+    await _replace_shell(shared)
+
+
+async def _replace_shell(sandbox: BashSandbox) -> None:
+    if sandbox.shell.running:  # a test failed
+        await sandbox.shell.interrupt(wait_s=5)
+    await sandbox.shell.run("cd /tmp; rm -f go ends deaf killed log", timeout_s=20)
+    ended = await sandbox.shell.run('kill -9 "$$"', timeout_s=20)  # quoted: IFS may be digits
+    assert ended.shell_replaced

@@ -1,6 +1,7 @@
 """Repeated login shells skip the profile, with no visible difference except the time."""
 
 import asyncio
+import secrets
 import shlex
 
 import pytest
@@ -89,21 +90,25 @@ async def have(sandbox: BashSandbox, path: str, text: str) -> None:
     assert done.exit_code == 0
 
 
+# In one container: what is known is known of one environment, so each profile is given with another.
+
+
 @pytest.mark.parametrize("text", PLAIN)
-async def test_a_shell_without_its_profile_is_as_one_with_it(sandbox: BashSandbox, text: str) -> None:
-    await have(sandbox, "/root/.profile", text)
-    how = {"env": {"GIVEN": "by the call", "OTHER": "x"}, "cwd": "/usr"}
-    assert await is_known(sandbox, **how)
-    assert await run(sandbox, STATE, **how) == await fresh(sandbox, STATE, **how)
-    assert await run(sandbox, "exit 7", **how) == ""
+async def test_a_shell_without_its_profile_is_as_one_with_it(shared: BashSandbox, text: str) -> None:
+    await have(shared, "/root/.profile", text)
+    how = {"env": {"GIVEN": "by the call", "OTHER": secrets.token_hex(4)}, "cwd": "/usr"}
+    assert await is_known(shared, **how)
+    assert await run(shared, STATE, **how) == await fresh(shared, STATE, **how)
+    assert await run(shared, "exit 7", **how) == ""
 
 
 @pytest.mark.parametrize("kind", NOT_PLAIN)
-async def test_a_profile_that_does_more_runs_for_each_command(sandbox: BashSandbox, kind: str) -> None:
-    await have(sandbox, "/root/.profile", NOT_PLAIN[kind])
-    assert not await is_known(sandbox)
+async def test_a_profile_that_does_more_runs_for_each_command(shared: BashSandbox, kind: str) -> None:
+    await have(shared, "/root/.profile", NOT_PLAIN[kind])
+    how = {"env": {"OTHER": secrets.token_hex(4)}}
+    assert not await is_known(shared, **how)
     if kind not in ("program", "time", "random", "number", "end"):
-        assert await run(sandbox, STATE) == await fresh(sandbox, STATE)
+        assert await run(shared, STATE, **how) == await fresh(shared, STATE, **how)
 
 
 async def test_effects_are_had_each_time(sandbox: BashSandbox) -> None:

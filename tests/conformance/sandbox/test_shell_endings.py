@@ -1,6 +1,7 @@
 """Whatever ends the shell, its processes or its container, the session goes on and its answers are true."""
 
 import asyncio
+import secrets
 
 import pytest
 
@@ -48,35 +49,36 @@ async def test_a_shell_that_ends_is_replaced(shared: BashSandbox, command: str, 
 @pytest.mark.parametrize(
     "command", ["exec 1>&-", "exec 2>&-", "exec 1>&- 2>&-; echo x", "exec 0<&-", "exec 0<&- 1>&- 2>&-"]
 )
-async def test_closed_streams(sandbox: BashSandbox, command: str) -> None:
+async def test_closed_streams(new_shell: BashSandbox, command: str) -> None:
     """A shell that can no longer read or speak would leave every later action without an answer."""
-    await sandbox.shell.run("cd /usr; export KEPT=7", timeout_s=5)
-    await sandbox.shell.run(command, timeout_s=15)
-    assert await say(sandbox, "echo alive $KEPT $PWD", timeout_s=5) == "alive 7 /usr"
+    kept = secrets.token_hex(4)
+    await new_shell.shell.run(f"cd /usr; export KEPT={kept}", timeout_s=5)
+    await new_shell.shell.run(command, timeout_s=15)
+    assert await say(new_shell, "echo alive $KEPT $PWD", timeout_s=5) == f"alive {kept} /usr"
 
 
 @pytest.mark.parametrize("stream", ["1", "2"])
-async def test_redirected_streams_stay_so(sandbox: BashSandbox, stream: str) -> None:
+async def test_redirected_streams_stay_so(new_shell: BashSandbox, stream: str) -> None:
     """`exec > log` is the policy's wish; the end of an action would not be seen."""
-    await sandbox.shell.run(f"exec {stream}> /tmp/log", timeout_s=5)
-    result = await sandbox.shell.run("echo out; echo err >&2; (exit 3)", timeout_s=5)
+    await new_shell.shell.run(f"exec {stream}> /tmp/log", timeout_s=5)
+    result = await new_shell.shell.run("echo out; echo err >&2; (exit 3)", timeout_s=5)
     assert (result.exit_code, shown(result)) == (3, "err\n" if stream == "1" else "out\n")
-    await sandbox.shell.run("exec > /dev/tty 2>&1", timeout_s=5)
-    assert (await say(sandbox, "cat /tmp/log")) == ("out" if stream == "1" else "err")
+    await new_shell.shell.run("exec > /dev/tty 2>&1", timeout_s=5)
+    assert (await say(new_shell, "cat /tmp/log")) == ("out" if stream == "1" else "err")
 
 
-async def test_the_last_state_is_the_one_at_the_exit(sandbox: BashSandbox) -> None:
+async def test_the_last_state_is_the_one_at_the_exit(new_shell: BashSandbox) -> None:
     """What one action both sets and exits with would be lost."""
-    await sandbox.shell.run("cd /usr; export KEPT=5; exit", timeout_s=5)
-    assert await say(sandbox, "echo $KEPT $PWD") == "5 /usr"
+    await new_shell.shell.run("cd /usr; export LAST=5; exit", timeout_s=5)
+    assert await say(new_shell, "echo $LAST $PWD") == "5 /usr"
 
 
-async def test_a_shell_killed_between_actions(sandbox: BashSandbox) -> None:
+async def test_a_shell_killed_between_actions(new_shell: BashSandbox) -> None:
     """The next action would be lost with the shell that no longer reads it."""
-    pid = await say(sandbox, "cd /usr; export KEPT=7; echo $$")
-    await sandbox.shell.run(f"(sleep 0.3; kill -9 {pid}; touch /tmp/killed) &", timeout_s=5)
-    await there(sandbox, "/tmp/killed")
-    result = await sandbox.shell.run("echo alive $KEPT $PWD", timeout_s=5)
+    pid = await say(new_shell, "cd /usr; export BETWEEN=7; echo $$")
+    await new_shell.shell.run(f"(sleep 0.3; kill -9 {pid}; touch /tmp/killed) &", timeout_s=5)
+    await there(new_shell, "/tmp/killed")
+    result = await new_shell.shell.run("echo alive $BETWEEN $PWD", timeout_s=5)
     assert (result.outcome, shown(result)) == (ShellOutcome.FINISHED, "alive 7 /usr\n")
 
 

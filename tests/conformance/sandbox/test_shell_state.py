@@ -1,6 +1,7 @@
 """The persistent shell keeps the state that a person at a terminal expects, and runs any text unchanged."""
 
 import hashlib
+import secrets
 import time
 
 import pytest
@@ -11,15 +12,15 @@ from sandbox_server.sandbox.bash.sandbox import BashSandbox
 from .specs import say, shown
 
 
-async def test_state_persists(sandbox: BashSandbox) -> None:
+async def test_state_persists(new_shell: BashSandbox) -> None:
     """A later action would miss the folder, variables, functions, aliases, umask or options of an earlier one."""
     await say(
-        sandbox,
+        new_shell,
         "mkdir -p '/tmp/a b'; cd '/tmp/a b'; export KEPT=42; plain='x  y'; f() { echo from-f $1; };"
         " alias twice='echo al; echo ias'; umask 027; arr=(1 2 3); shopt -s nullglob; set -o pipefail",
     )
     out = await say(
-        sandbox,
+        new_shell,
         "pwd; sh -c 'echo $KEPT'; echo \"$plain\"; f z; umask; echo ${#arr[@]}; shopt -q nullglob && echo ng\n"
         "twice; false | true; echo $?",
     )
@@ -136,25 +137,37 @@ CHANGES = {
     "EXIT trap": "trap ':' EXIT",
     "posix": "set -o posix",
     "noglob": "set -f",
-    "allexport": "set -a",
     "noclobber": "set -C",
     "no job control": "set +m",
     "history": "set -o history -o histexpand; HISTCONTROL=; HISTSIZE=10",
     "shopt": "shopt -s extglob nocasematch failglob nullglob compat31; shopt -u promptvars expand_aliases",
-    "locale": "export LC_ALL=C LANG=C",
-    "no PATH": "PATH=",
     "TMOUT": "TMOUT=600",
-    "HOME": "unset HOME TERM PWD OLDPWD USER",
     "ulimit": "ulimit -c 0; ulimit -n 64",
     "hashall": "set +h",
+}
+INHERITED = {
+    "allexport": "set -a",
+    "locale": "export LC_ALL=C LANG=C",
+    "no PATH": "PATH=",
+    "HOME": "unset HOME TERM PWD OLDPWD USER",
     "BASH_ENV": "export BASH_ENV=/nonexistent ENV=/nonexistent",
     "huge environment": "export BIG=$(head -c 100000 /dev/zero | tr '\\0' x)",
 }
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
-async def test_shell_settings_of_the_policy(sandbox: BashSandbox, change: str) -> None:
+async def test_shell_settings_of_the_policy(new_shell: BashSandbox, change: str) -> None:
     """A setting would break the way a later command is run, or leak our bookkeeping into its output."""
+    await _changes_nothing_else(new_shell, change)
+
+
+@pytest.mark.parametrize("change", INHERITED.values(), ids=INHERITED.keys())
+async def test_settings_that_a_next_shell_inherits(sandbox: BashSandbox, change: str) -> None:
+    """A variable would break the way a later command is run, or leak our bookkeeping into its output."""
+    await _changes_nothing_else(sandbox, change)
+
+
+async def _changes_nothing_else(sandbox: BashSandbox, change: str) -> None:
     result = await sandbox.shell.run(change, timeout_s=10)
     assert (result.outcome, result.exit_code) == (ShellOutcome.FINISHED, 0), shown(result)
     for number in range(2):
@@ -169,16 +182,16 @@ async def test_shell_settings_of_the_policy(sandbox: BashSandbox, change: str) -
 
 
 @pytest.mark.parametrize("options", ["set -x", "set -v", "set -xv", "set -x; PS4='+ ${BASH_SOURCE}:${LINENO}: '"])
-async def test_traces_show_the_command_and_nothing_of_ours(sandbox: BashSandbox, options: str) -> None:
+async def test_traces_show_the_command_and_nothing_of_ours(new_shell: BashSandbox, options: str) -> None:
     """`set -x` would fill the observation with the service's own functions."""
-    await sandbox.shell.run(options, timeout_s=5)
+    await new_shell.shell.run(options, timeout_s=5)
     for _ in range(2):
-        out = await say(sandbox, "echo one-$((1+1))\ntrue")
+        out = await say(new_shell, "echo one-$((1+1))\ntrue")
         assert "one-2" in out
         assert "__sb" not in out, out
         assert "/run/sandbox" not in out, out
-    await sandbox.shell.run("set +xv", timeout_s=5)
-    assert await say(sandbox, "echo end") == "end"
+    await new_shell.shell.run("set +xv", timeout_s=5)
+    assert await say(new_shell, "echo end") == "end"
 
 
 SABOTAGE = {
@@ -191,7 +204,6 @@ SABOTAGE = {
     "extdebug": "shopt -s extdebug; trap false DEBUG",
     "readonly PROMPT_COMMAND": "readonly PROMPT_COMMAND=:",
     "our functions unset": "unset -f __sb_b __sb_d __sb_p",
-    "start file removed": "rm -rf /run/sandbox/*; exit 4",
     "terminal": "stty inlcr",
     "no line ends": "stty -icrnl -onlcr raw eol x",
     "stdin closed": "exec < /dev/null",
@@ -208,24 +220,36 @@ UNWRITABLE = {
 
 
 @pytest.mark.parametrize("command", SABOTAGE.values(), ids=SABOTAGE.keys())
-async def test_a_broken_shell_is_replaced(sandbox: BashSandbox, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_broken_shell_is_replaced(
+    new_shell: BashSandbox, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A policy that breaks its shell would lose its session instead of one action."""
+    await _is_replaced(new_shell, command, monkeypatch)
+
+
+async def test_a_shell_whose_files_are_gone_is_replaced(sandbox: BashSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A policy that removes our files would lose its session instead of one action."""
+    await _is_replaced(sandbox, "rm -rf /run/sandbox/*; exit 4", monkeypatch)
+
+
+async def _is_replaced(sandbox: BashSandbox, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sandbox_server.sandbox.bash.shell._SIGINT_GRACE_S", 0.3)
-    await sandbox.shell.run("cd /usr; export KEPT=9", timeout_s=5)
+    kept = secrets.token_hex(4)
+    await sandbox.shell.run(f"cd /usr; export KEPT={kept}", timeout_s=5)
     began = time.monotonic()
     await sandbox.shell.run(command, timeout_s=1)
     await sandbox.shell.run("true", timeout_s=1)
     out = await say(sandbox, "echo alive $KEPT $PWD", timeout_s=1)
     # what no longer could be written down when the shell ended is lost, no more
-    assert out == "alive 9 /usr" or (command in UNWRITABLE and out.startswith("alive"))
+    assert out == f"alive {kept} /usr" or (command in UNWRITABLE and out.startswith("alive"))
     assert time.monotonic() - began < 40
 
 
-async def test_an_action_forks_and_waits_for_nothing(sandbox: BashSandbox) -> None:
+async def test_an_action_forks_and_waits_for_nothing(new_shell: BashSandbox) -> None:
     """An action would cost a pause or a `docker exec` (0.7 ms on an idle machine). The quickest tell."""
     took = []
     for _ in range(200):
         began = time.perf_counter()
-        await sandbox.shell.run("true", timeout_s=5)
+        await new_shell.shell.run("true", timeout_s=5)
         took.append(time.perf_counter() - began)
     assert sorted(took)[20] < 0.010

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import secrets
 import time
 
 import pytest
@@ -81,20 +82,21 @@ async def test_timeout_leaves_nothing(busy: BashSandbox, command: str) -> None:
 
 @pytest.mark.parametrize("command", STUBBORN.values(), ids=STUBBORN.keys())
 async def test_what_ignores_sigint_is_killed(
-    sandbox: BashSandbox, command: str, monkeypatch: pytest.MonkeyPatch
+    new_shell: BashSandbox, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A command that ignores SIGINT would block the shell forever."""
     monkeypatch.setattr("sandbox_server.sandbox.bash.shell._SIGINT_GRACE_S", 0.5)
-    await sandbox.shell.run("cd /usr; export KEPT=9; sleep 815 &", timeout_s=5)
+    mine = f"9{secrets.randbelow(10**6):06}"  # the sandbox has those of other tests too
+    await new_shell.shell.run(f"cd /usr; export KEPT={mine}; sleep {mine} &", timeout_s=5)
     began = time.monotonic()
-    result = await sandbox.shell.run(command, timeout_s=0.5)
+    result = await new_shell.shell.run(command, timeout_s=0.5)
     assert result.outcome in (ShellOutcome.KILLED, ShellOutcome.INTERRUPTED)
     assert result.exit_code == (137 if result.outcome is ShellOutcome.KILLED else 130)
     assert time.monotonic() - began < 30
-    assert await gone(sandbox, "4711")
-    assert await say(sandbox, "echo alive $KEPT $PWD", timeout_s=5) == "alive 9 /usr"
+    assert await gone(new_shell, "4711")
+    assert await say(new_shell, "echo alive $KEPT $PWD", timeout_s=5) == f"alive {mine} /usr"
     if not result.shell_replaced:
-        assert await running(sandbox, "sleep 815") == 1
+        assert await running(new_shell, f"sleep {mine}") == 1
 
 
 async def test_a_timeout_in_a_sandbox_of_its_first_second(
@@ -164,9 +166,9 @@ async def let_end(sandbox: BashSandbox, command: str) -> None:
     await asyncio.sleep(0.3)  # the shell is at its prompt again
 
 
-async def test_soft_timeout(sandbox: BashSandbox) -> None:
+async def test_soft_timeout(new_shell: BashSandbox) -> None:
     """Interactive programs could not be used: polled, given input, read to their end."""
-    shell = sandbox.shell
+    shell = new_shell.shell
     asks = f"echo begin; read -p 'name? ' x; echo \"hello $x\"; {GATE}; echo bye; (exit 4)"
     result = await shell.run(asks, timeout_s=60, soft_timeout_s=2)
     assert (result.outcome, result.exit_code, shown(result)) == (ShellOutcome.RUNNING, -1, "begin\nname? ")
@@ -177,57 +179,57 @@ async def test_soft_timeout(sandbox: BashSandbox) -> None:
     assert (result.outcome, result.exit_code, shown(result)) == (ShellOutcome.RUNNING, -1, "")
     result = await shell.send("wörld 'x'", wait_s=2)
     assert (result.outcome, shown(result)) == (ShellOutcome.RUNNING, "hello wörld 'x'\n")
-    await sandbox.exec(["touch", "/tmp/go"], timeout_s=20)
+    await new_shell.exec(["touch", "/tmp/go"], timeout_s=20)
     result = await shell.poll(wait_s=20)
     assert (result.outcome, result.exit_code, shown(result)) == (ShellOutcome.FINISHED, 4, "bye\n")
     assert not shell.running
     with pytest.raises(RuntimeError):
         await shell.poll(wait_s=1)
-    assert await say(sandbox, "echo next") == "next"
+    assert await say(new_shell, "echo next") == "next"
 
 
-async def test_end_between_two_polls_is_told(sandbox: BashSandbox) -> None:
+async def test_end_between_two_polls_is_told(new_shell: BashSandbox) -> None:
     """Output after the last poll would be lost if the command ends before the next one."""
-    await let_end(sandbox, "echo late; (exit 4)")
-    assert sandbox.shell.running
-    result = await sandbox.shell.poll(wait_s=5)
+    await let_end(new_shell, "echo late; (exit 4)")
+    assert new_shell.shell.running
+    result = await new_shell.shell.poll(wait_s=5)
     assert (result.outcome, result.exit_code, shown(result)) == (ShellOutcome.FINISHED, 4, "late\n")
 
 
-async def test_text_for_a_command_that_has_just_ended(sandbox: BashSandbox) -> None:
+async def test_text_for_a_command_that_has_just_ended(new_shell: BashSandbox) -> None:
     """The text would be typed into the bare shell, outside any action."""
-    await let_end(sandbox, "echo late")
-    result = await sandbox.shell.send("echo typed; (exit 6)", wait_s=5)
+    await let_end(new_shell, "echo late")
+    result = await new_shell.shell.send("echo typed; (exit 6)", wait_s=5)
     assert (result.outcome, result.exit_code, shown(result)) == (ShellOutcome.FINISHED, 6, "late\ntyped\n")
 
 
-async def test_interrupt(sandbox: BashSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_interrupt(new_shell: BashSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """ctrl+c would not end a running command, or would count an ended one as interrupted."""
     monkeypatch.setattr("sandbox_server.sandbox.bash.shell._SIGINT_GRACE_S", 0.5)
-    shell = sandbox.shell
+    shell = new_shell.shell
     await shell.run("sleep 4711", timeout_s=60, soft_timeout_s=0.2)
     result = await shell.interrupt(wait_s=3)
     assert (result.outcome, result.exit_code) == (ShellOutcome.INTERRUPTED, 130)
     assert "^C" in shown(result) or shown(result) in ("", "\n")
     await shell.run(IGNORES, timeout_s=60, soft_timeout_s=0.3)
-    await there(sandbox, "/tmp/deaf")
+    await there(new_shell, "/tmp/deaf")
     result = await shell.interrupt(wait_s=0.5)
     assert (result.outcome, result.exit_code) == (ShellOutcome.KILLED, 137)
-    await let_end(sandbox, "(exit 3)")
+    await let_end(new_shell, "(exit 3)")
     result = await shell.interrupt(wait_s=3)
     assert (result.outcome, result.exit_code) == (ShellOutcome.FINISHED, 3)
-    assert await gone(sandbox, "4711")
-    assert await say(sandbox, "echo next") == "next"
+    assert await gone(new_shell, "4711")
+    assert await say(new_shell, "echo next") == "next"
 
 
-async def test_shell_ends_while_running(sandbox: BashSandbox) -> None:
+async def test_shell_ends_while_running(new_shell: BashSandbox) -> None:
     """A shell that ends after its soft timeout would be waited for."""
-    result = await sandbox.shell.run(f"{GATE}; exit 5", timeout_s=60, soft_timeout_s=0.1)
+    result = await new_shell.shell.run(f"{GATE}; exit 5", timeout_s=60, soft_timeout_s=0.1)
     assert result.outcome is ShellOutcome.RUNNING
-    await sandbox.exec(["touch", "/tmp/go"], timeout_s=20)
-    result = await sandbox.shell.poll(wait_s=20)
+    await new_shell.exec(["touch", "/tmp/go"], timeout_s=20)
+    result = await new_shell.shell.poll(wait_s=20)
     assert (result.outcome, result.exit_code) == (ShellOutcome.SHELL_ENDED, 5)
-    assert await say(sandbox, "echo next") == "next"
+    assert await say(new_shell, "echo next") == "next"
 
 
 async def test_more_text_than_the_program_reads(sandbox: BashSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,14 +243,14 @@ async def test_more_text_than_the_program_reads(sandbox: BashSandbox, monkeypatc
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.2])
-async def test_a_cancelled_caller(sandbox: BashSandbox, after_s: float) -> None:
+async def test_a_cancelled_caller(new_shell: BashSandbox, after_s: float) -> None:
     """A cancelled caller would leave a shell that no other action can use."""
-    task = asyncio.create_task(sandbox.shell.run("echo old; sleep 4711", timeout_s=60))
+    task = asyncio.create_task(new_shell.shell.run("echo old; sleep 4711", timeout_s=60))
     await asyncio.sleep(after_s)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert not sandbox.shell.running
-    result = await sandbox.shell.run("echo next", timeout_s=5)
+    assert not new_shell.shell.running
+    result = await new_shell.shell.run("echo next", timeout_s=5)
     assert (result.outcome, shown(result)) == (ShellOutcome.FINISHED, "next\n")
-    assert await gone(sandbox, "4711")
+    assert await gone(new_shell, "4711")
