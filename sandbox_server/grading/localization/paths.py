@@ -14,7 +14,7 @@ _LABELLED = re.compile(
     re.IGNORECASE,
 )
 """`File 1: src/a.py`, `Answer: src/a.py`; `class: Foo` below a file names none."""
-_RULE = re.compile(r"[\s|:-]*-[\s|:-]*")
+_RULE = re.compile(r"[\s|:]*-[\s|:-]*")
 """The line between the head and the body of a Markdown table."""
 _BETWEEN = re.compile(r"[,;|\t]|\sand\s")
 _REMARKED = re.compile(r"(\S*[^\s:]\.[A-Za-z0-9_+-]+)(?:\s+(?:[-=\u2013\u2014(#<\u2190\u2192]|//)|:\s|::[A-Za-z_]).*")
