@@ -11,12 +11,15 @@ import pytest
 from tests.conftest import ROOT
 
 from .e2b import Control
-from .serving import CATALOGUE, Server, imported, serving, until
+from .serving import CATALOGUE, UNGRADED, UNREAD, Server, imported, serving, until
 
 
 @pytest.fixture(scope="session")
 def rows(sample_images: dict[str, str], once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     """The samples, some again: without a grader, of an image that nobody has, with tool calls, with a truth to find.
+
+    Where nothing is asked about a verdict, `serving.UNGRADED` saves the grading; where nothing is asked about a patch,
+    `serving.UNREAD` saves the container that reads it too.
 
     Their catalogue lies beside them, for servers to copy.
     """
@@ -26,8 +29,6 @@ def rows(sample_images: dict[str, str], once: Callable[[str, Callable[[Path], ob
 def _make_rows(folder: Path) -> None:
     texts = (ROOT / "examples" / "instances.jsonl").read_text().splitlines()
     timespan = next(row for row in map(json.loads, texts) if row["instance_id"].startswith("samples__timespan"))
-    ungradable = {**timespan, "instance_id": "samples__ungradable-1"}
-    del ungradable["grader"]
     absent = {**timespan, "instance_id": "samples__absent-1", "sandbox": {"images": ["sandbox-samples/absent:latest"]}}
     bare = {
         **timespan,
@@ -36,6 +37,12 @@ def _make_rows(folder: Path) -> None:
     }
     ledger = next(row for row in map(json.loads, texts) if row["instance_id"] == "samples__ledger-12")
     search = {**ledger, "instance_id": "samples__search-1", "dialect": "tool_calls"}
+    ungraded = {
+        **{name: ledger[name] for name in ("repo", "version", "base_commit", "problem_statement")},
+        "instance_id": UNGRADED,
+        "sandbox": {"images": [ledger["image"]], "workdir": ledger["workdir"]},
+    }
+    unread = {**ungraded, "instance_id": UNREAD, "localization": {"truth": {"files": ["ledger/money.py"]}}}
     find = {
         **timespan,
         "instance_id": "samples__find-1",
@@ -51,7 +58,8 @@ def _make_rows(folder: Path) -> None:
     del find["grader"]
     locate = {**find, "instance_id": "samples__locate-1", "dialect": "tool_calls"}
     path = folder / "rows.jsonl"
-    path.write_text("\n".join([*texts, *map(json.dumps, (ungradable, absent, bare, search, find, locate))]) + "\n")
+    own = (absent, bare, search, ungraded, unread, find, locate)
+    path.write_text("\n".join([*texts, *map(json.dumps, own)]) + "\n")
     # a first start prepares its image, which may take longer than the time limits that some tests set
     (folder / "prepared").mkdir()
     server = Server(folder / "prepared", path, {})
@@ -62,7 +70,7 @@ def _make_rows(folder: Path) -> None:
 @pytest.fixture(scope="session")
 def live(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A shared server, which no test may stop."""
-    settings = {"command_timeout_s": 6, "reaper_period_s": 1, "grade_ahead": 4}
+    settings = {"command_timeout_s": 6, "reaper_period_s": 1, "allow_ungradable": 1, "max_patch_mb": 4}
     with serving(tmp_path_factory.mktemp("live"), rows, **settings) as server:
         yield server
 

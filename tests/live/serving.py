@@ -32,6 +32,10 @@ _FIRST_PAUSE_S = 0.05
 _LAST_PAUSE_S = 0.25
 """Between two looks of `until`: one takes some milliseconds of CPU here, in the server and in the engine."""
 CATALOGUE = ".sqlite3"
+UNGRADED = "samples__ungraded-1"
+"""The sample `ledger` without a grader: the end of its session reads the patch, and nothing is graded."""
+UNREAD = "samples__unread-1"
+"""The same as a code search: the end of its session makes no container at all."""
 OCI_RUNTIME = os.environ.get("SANDBOX_TEST_RUNTIME")
 """The OCI runtime of the sandboxes, e.g. runsc; without it the engine's own."""
 
@@ -144,6 +148,11 @@ class Server:
         with self.log.open("ab") as stream:
             self._process = forker().start(["serve"], self.environment, stream.fileno(), stream.fileno())
         until(self._ready, 240, "ready")
+
+    def ensure_started(self) -> None:
+        """Start it unless it runs."""
+        if self._process is None:
+            self.start()
 
     def _ready(self) -> bool:
         assert self._process is not None and self._process.poll() is None, self.log.read_text()[-3000:]

@@ -2,10 +2,11 @@
 
 import json
 import subprocess
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from .serving import Server, bash, docker
+from .serving import UNGRADED, Server, bash, docker
 
 TREE = """
 import hashlib, json, os
@@ -89,43 +90,52 @@ DEEDS = {
 }
 
 
-def clean_tree(patch: bytes) -> dict[str, list[object]]:
-    """The tree of the task image after applying `patch`."""
-    command = f"git apply --binary --whitespace=nowarn --allow-empty - && python3 -c '{TREE}'"
-    if not patch:
-        command = f"python3 -c '{TREE}'"
-    done = subprocess.run(
-        ["docker", "run", "--rm", "-i", "--network=none", "--workdir=/testbed", IMAGE, "bash", "-c", command],
-        input=patch,
-        capture_output=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr.decode(errors="replace")
-    return dict(json.loads(done.stdout))
+@pytest.fixture(scope="module")
+def clean_tree(sample_images: dict[str, str]) -> Iterator[Callable[[bytes], dict[str, list[object]]]]:
+    """clean_tree(patch): the tree of the task image after applying `patch`, to a new copy in one container."""
+    container = docker("run", "-d", "--rm", "--init", "--network=none", IMAGE, "sleep", "infinity").strip()
+
+    def tree(patch: bytes) -> dict[str, list[object]]:
+        apply = "git apply --binary --whitespace=nowarn --allow-empty - &&" if patch else ""
+        command = f"rm -rf /tmp/copy && cp -a /testbed /tmp/copy && cd /tmp/copy && {apply} python3 -c '{TREE}'"
+        done = subprocess.run(
+            ["docker", "exec", "-i", container, "bash", "-c", command],
+            input=patch,
+            capture_output=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr.decode(errors="replace")
+        return dict(json.loads(done.stdout))
+
+    yield tree
+    docker("rm", "-f", container)
 
 
 @pytest.mark.parametrize("name", DEEDS)
-def test_the_diff_gives_the_same_tree(live: Server, name: str) -> None:
+def test_the_diff_gives_the_same_tree(
+    live: Server, clean_tree: Callable[[bytes], dict[str, list[object]]], name: str
+) -> None:
     """The agent's changes are graded incorrectly, or not at all."""
-    sid = live.begin()
+    sid = live.begin(UNGRADED)
     assert "exit code 0]" in live.run(sid, f"{{ {DEEDS[name]}\n}} 2>/tmp/said || cat /tmp/said")
-    left = json.loads(docker("exec", "-w", "/testbed", live.container(sid), "python3", "-c", TREE))
-    ran = docker("exec", live.container(sid), "bash", "-c", "ls /tmp")
+    look = f"python3 -c '{TREE}' && ls /tmp"
+    tree, _, ran = docker("exec", "-w", "/testbed", live.container(sid), "bash", "-c", look).partition("\n")
     assert live.finish(sid)["state"] == "ended"
     patch = live.patch(sid)
     assert bool(patch) == (name != "nothing")
-    assert clean_tree(patch) == left
+    assert clean_tree(patch) == json.loads(tree)
     assert "fsmonitor-ran" not in ran
     assert ("removed .git" in live.session(sid)["patch"]["cause"]) == (name == "removed .git")
 
 
 def test_ignored_files_and_our_own_stay_out(live: Server) -> None:
     """The patch includes caches, or files that the service put into the container."""
-    sid = live.begin()
+    sid = live.begin(UNGRADED)
     live.run(
         sid,
-        "echo 'build/' >> .gitignore; mkdir build; echo x > build/out; echo y > y; python3 -m pytest -q > /dev/null",
+        "echo 'build/' >> .gitignore; mkdir build .pytest_cache; echo x > build/out; python3 -m compileall -q ledger;"
+        " echo '*' | tee .pytest_cache/.gitignore > .pytest_cache/CACHEDIR.TAG; echo y > y",  # as pytest does
     )
     live.finish(sid)
     names = {line.split(b" b/")[-1] for line in live.patch(sid).splitlines() if line.startswith(b"diff --git")}
@@ -151,7 +161,7 @@ def test_a_second_work_tree_stays_out(live: Server) -> None:
 def test_a_patch_that_is_too_large(live: Server) -> None:
     """A huge tree crashes the service, or counts as an empty patch."""
     sid = live.begin()
-    live.run(sid, "head -c 70000000 /dev/urandom > huge.bin")
+    live.run(sid, "head -c 6000000 /dev/urandom > huge.bin")
     assert live.finish(sid)["state"] == "ended"
     got = live.reward(sid)
     assert "SANDBOX_MAX_PATCH_MB" in str(got["cause"])

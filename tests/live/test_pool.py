@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from .serving import Server, bash, docker, serving, until
+from .serving import UNGRADED, UNREAD, Server, bash, docker, serving, until
 
 LEDGER = "samples__ledger-12"
 
@@ -81,7 +81,7 @@ def test_a_parked_container_that_died_is_not_given_out(serve: Callable[..., Serv
 def test_a_group_in_one_call(serve: Callable[..., Server]) -> None:
     """A group is one session short, its sessions share one, or a bad request starts some."""
     server = serve(max_sessions=6, start_timeout_s=10, pool_size=16)
-    answer = server.post("/v1/groups", {"instance": LEDGER, "n": 5})
+    answer = server.post("/v1/groups", {"instance": UNREAD, "n": 5})
     assert answer.status_code == 200, answer.text
     sids = answer.json()["sids"]
     assert len(set(sids)) == 5 and answer.json()["failed"] == []
@@ -89,12 +89,17 @@ def test_a_group_in_one_call(serve: Callable[..., Server]) -> None:
         said = list(pool.map(lambda sid: server.run(sid, f"echo {sid} > who; cat who; ls who*"), sids))
     assert all(f"\r\n{sid}\r\nwho" in text for sid, text in zip(sids, said, strict=True))
 
-    more = server.post("/v1/groups", {"instance": LEDGER, "n": 3}).json()
+    more = server.post("/v1/groups", {"instance": UNREAD, "n": 3}).json()
     assert len(more["sids"]) == 1 and [fault["code"] for fault in more["failed"]] == ["no_capacity"] * 2
-    full = server.post("/v1/groups", {"instance": LEDGER, "n": 2})
+    full = server.post("/v1/groups", {"instance": UNREAD, "n": 2})
     assert (full.status_code, full.json()["code"]) == (503, "no_capacity") and full.headers["Retry-After"]
     assert server.post("/v1/groups", {"instance": "nobody__knows-1", "n": 2}).status_code == 404
-    assert server.post("/v1/groups", {"instance": "samples__ungradable-1", "n": 2}).status_code == 409
+    for path, body in (
+        ("/v1/groups", {"instance": UNGRADED, "n": 2}),
+        ("/start_instance", {"instance_hash": UNGRADED}),
+    ):
+        ungradable = server.post(path, body)
+        assert (ungradable.status_code, ungradable.json()["code"]) == (409, "ungradable")
     for wrong in ({"instance": LEDGER, "n": 0}, {"instance": LEDGER}, {"instance": None, "n": 1}, {"n": 10**30}, []):
         assert server.post("/v1/groups", wrong).status_code == 422
     for sid in [*sids, *more["sids"]]:
@@ -105,7 +110,7 @@ def test_a_group_in_one_call(serve: Callable[..., Server]) -> None:
 def test_a_client_that_hangs_up_gets_no_group(serve: Callable[..., Server]) -> None:
     """Sessions that were never delivered stay live for half an hour."""
     server = serve(pool_size=16)
-    server.finish(server.begin())  # the image is prepared
+    server.finish(server.begin(UNREAD))  # the image is prepared
     server.hang_up("/v1/groups", {"instance": LEDGER, "n": 12}, 0.6)
     until(lambda: server.in_use() == [] and not server.get("/v1/pool")["buckets"][0]["making"], 60, "nothing is left")
     assert httpx.get(f"{server.url}/v1/sessions", params={"state": "live"}).json() == []
