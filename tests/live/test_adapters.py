@@ -67,18 +67,33 @@ PLACES = [
 ]
 
 
-def test_skyrl(live: Server, roll) -> None:
-    """A rollout ends without its reward, gets another rollout's output, or leaves its session open."""
+@pytest.fixture(scope="module")
+def skyrl(live: Server, roll) -> Any:
+    """The outcome of each of these jobs; all in one process, which takes seconds to start."""
     right = [f"I look.{call('sleep 0.5; echo one')}{call('echo two')}", call("ls"), ANSWER]
     wrong = ["Where could it be?", "<files>\nsetup.py\n</files>"]
     endless = [call("true")] * 9
-    job = {
-        "settings": {"url": live.url, "run": "skyrl", "max_turns": 9},
-        "typed": {"max_turns": 4, "faults": None},
-        "extras": {"instance_id": FOUND},
-        "policies": [right, wrong, endless],
+    config = {"url": live.url, "max_turns": 4}
+    jobs = {
+        "found": {
+            "settings": {"url": live.url, "run": "skyrl", "max_turns": 9},
+            "typed": {"max_turns": 4, "faults": None},
+            "extras": {"instance_id": FOUND},
+            "policies": [right, wrong, endless],
+        },
+        "unknown": {"config": config, "extras": {"instance_id": "no__such-1"}, "policies": [[ANSWER]]},
+        "of another dialect": {
+            "settings": {"url": live.url},
+            "extras": {"instance_id": "samples__find-1"},
+            "policies": [[call("ls")] * 3],
+        },
     }
-    done = roll("skyrl", job)
+    return roll("skyrl", jobs)
+
+
+def test_skyrl(live: Server, skyrl) -> None:
+    """A rollout ends without its reward, gets another rollout's output, or leaves its session open."""
+    done = skyrl["found"]
     first, second, third = done["rollouts"]
     assert first["steps"][0]["observations"] == [
         {
@@ -100,19 +115,17 @@ def test_skyrl(live: Server, roll) -> None:
     assert live.actions(first["info"]["sid"])[-1]["content"] == ANSWER
 
 
-def test_skyrl_masks_what_the_service_failed_at(live: Server, roll) -> None:
+def test_skyrl_masks_what_the_service_failed_at(skyrl) -> None:
     """An unknown instance, or a lost sandbox, trains the policy with 0.0."""
-    config = {"url": live.url, "max_turns": 4}
-    unknown = roll("skyrl", {"config": config, "extras": {"instance_id": "no__such-1"}, "policies": [[ANSWER]]})
+    unknown = skyrl["unknown"]
     (step,) = unknown["rollouts"][0]["steps"]
     assert step["done"] and step["metadata"]["mask"] and "unknown_instance" in step["metadata"]["cause"]
     assert unknown["mean"]["masked"] == 1.0
 
 
-def test_skyrl_masks_an_instance_of_another_dialect(live: Server, roll) -> None:
+def test_skyrl_masks_an_instance_of_another_dialect(skyrl) -> None:
     """Every call is answered by a reminder, and the rollout trains on that until its turns are used up."""
-    job = {"settings": {"url": live.url}, "extras": {"instance_id": "samples__find-1"}, "policies": [[call("ls")] * 3]}
-    (step,) = roll("skyrl", job)["rollouts"][0]["steps"]
+    (step,) = skyrl["of another dialect"]["rollouts"][0]["steps"]
     assert step["done"] and step["metadata"]["mask"] and "SANDBOX_DIALECT=tool_calls" in step["metadata"]["cause"]
 
 
