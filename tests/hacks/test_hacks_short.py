@@ -7,7 +7,7 @@ import pytest
 from hacks.__main__ import SETTINGS, every_hack
 from hacks.player import Player
 from hacks.targets import targets, write_rows
-from sandbox_server.cli.local_server import local_server
+from tests.live.serving import serving
 
 PLAYS = (
     # stopped since the guard is there
@@ -29,8 +29,10 @@ PLAYS = (
 @pytest.fixture(scope="module")
 def player(sample_images: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Player]:
     """Of one server, whose confirming runs are on."""
-    rows = write_rows(tmp_path_factory.mktemp("hacks"))
-    with local_server(rows, {**SETTINGS, "SANDBOX_CONFIRM": "resolved", "SANDBOX_POOL_SIZE": "0"}) as server:
+    folder = tmp_path_factory.mktemp("hacks")
+    rows = write_rows(folder)
+    settings = {name.removeprefix("SANDBOX_").lower(): value for name, value in SETTINGS.items()}
+    with serving(folder, rows, **settings | {"confirm": "resolved", "pool_size": 0}) as server:
         player = Player(server.url)
         yield player
         player.close()
