@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from .serving import Server, bash, until
+from .serving import UNREAD, Server, bash, until
 from .wire import Wire, wired
 
 LEDGER = "samples__ledger-12"
@@ -39,7 +39,7 @@ def disk(tmp_path: Path, missing: Callable[[str], None]) -> Iterator[Path]:
 
 
 def start(server: Server, run: str = "", timeout: float = 120) -> httpx.Response:
-    return server.post("/start_instance", {"instance_hash": LEDGER}, timeout=timeout, headers={"Sandbox-Run": run})
+    return server.post("/start_instance", {"instance_hash": UNREAD}, timeout=timeout, headers={"Sandbox-Run": run})
 
 
 def metric(server: Server, name: str) -> float:
@@ -88,8 +88,8 @@ def test_what_a_refusal_says(serve: Callable[..., Server]) -> None:
     """A refusal does not say what was lacking or when to retry; or a full queue makes the start hang."""
     server = serve(max_sessions=1, start_timeout_s=15, start_queue=2)
     for _ in range(2):
-        server.finish(server.begin())
-    sid = server.begin()
+        server.finish(server.begin(UNREAD))
+    sid = server.begin(UNREAD)
     with ThreadPoolExecutor(4) as pool:
         waiting = [pool.submit(start, server, "a") for _ in range(2)]
         until(lambda: metric(server, 'sandbox_starts_waiting{reason="slots"}') == 2, 10, "two wait")
@@ -111,13 +111,13 @@ def test_what_a_refusal_says(serve: Callable[..., Server]) -> None:
     assert metric(server, 'sandbox_starts_refused_total{reason="queue"}') == 2
     assert metric(server, 'sandbox_starts_refused_total{reason="slots"}') == 3
     server.finish(sid)
-    server.finish(server.begin())
+    server.finish(server.begin(UNREAD))
 
 
 def test_clients_that_leave_free_their_places(serve: Callable[..., Server]) -> None:
     """Starts of disconnected clients fill the queue, so that others are refused."""
     server = serve(max_sessions=1, start_queue=3, start_timeout_s=60)
-    sid = server.begin()
+    sid = server.begin(UNREAD)
     full = threading.Event()
     with ThreadPoolExecutor(1) as pool:
         gone = pool.submit(server.hang_up, "/v1/groups", {"instance": LEDGER, "n": 3}, 0, full.is_set)
@@ -172,7 +172,7 @@ def test_an_engine_that_hangs(wire: Wire, serve: Callable[..., Server]) -> None:
 def test_starts_under_way_wait_for_the_engine(wire: Wire, serve: Callable[..., Server]) -> None:
     """A restart of the daemon that takes seconds fails all starts that were waiting for their containers."""
     server = serve(docker_url=wire.url, breaker_failures=1, breaker_probe_s=0.5, pool_size=0, boot_concurrency=1)
-    server.finish(server.begin())
+    server.finish(server.begin(UNREAD))
     with ThreadPoolExecutor(6) as pool:
         starts = [pool.submit(start, server) for _ in range(6)]
         until(lambda: metric(server, 'sandbox_starts_waiting{reason="daemon"}') >= 4, 10, "under way")

@@ -10,21 +10,20 @@ import httpx
 import pytest
 
 from .fleet import fleet
-from .serving import Server, bash, until
-
-LEDGER = "samples__ledger-12"
+from .serving import UNGRADED, UNREAD, Server, bash, until
 
 
 @pytest.fixture(scope="module")
 def nodes(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Server]]:
     folder = tmp_path_factory.mktemp("runs")
-    with fleet(folder, rows, 2, end_grace_s=3, command_timeout_s=100, reaper_period_s=0.5) as (servers, _):
+    settings = {"end_grace_s": 3, "command_timeout_s": 100, "reaper_period_s": 0.5, "allow_ungradable": 1}
+    with fleet(folder, rows, 2, **settings) as (servers, _):
         yield servers
 
 
-def start(server: Server, run: str, key: str = "") -> str:
+def start(server: Server, run: str, key: str = "", *, instance: str = UNREAD) -> str:
     headers = {"Sandbox-Run": run} | ({"Idempotency-Key": key} if key else {})
-    answer = server.post("/start_instance", {"instance_hash": LEDGER}, timeout=120, headers=headers)
+    answer = server.post("/start_instance", {"instance_hash": instance}, timeout=120, headers=headers)
     assert answer.status_code == 200, answer.text
     return str(answer.json()["sid"])
 
@@ -42,7 +41,7 @@ def lease(server: Server, run: str, ttl_s: float) -> httpx.Response:
 def test_an_end_interrupts_the_action(nodes: list[Server], how: str) -> None:
     """The end would wait for the rest of the action's timeout."""
     server = nodes[0]
-    sid = start(server, "ends")
+    sid = start(server, "ends", instance=UNGRADED)
     command = "echo began > began.txt; (sleep 80; echo late > late.txt) & sleep 90; echo no > never.txt"
     with ThreadPoolExecutor(1) as pool:
         if how == "action":
@@ -65,7 +64,7 @@ def test_an_end_interrupts_the_action(nodes: list[Server], how: str) -> None:
 
 def test_a_short_action_is_waited_for(nodes: list[Server]) -> None:
     """An end that comes slightly too early would lose the policy's last change."""
-    sid = start(nodes[0], "ends")
+    sid = start(nodes[0], "ends", instance=UNGRADED)
     with ThreadPoolExecutor(1) as pool:
         acting = pool.submit(nodes[0].run, sid, "sleep 1.5; echo done | tee done.txt")
         until(lambda: nodes[0].runs(sid, "sleep 1.5"), what="the action under way")
