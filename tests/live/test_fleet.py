@@ -13,9 +13,24 @@ import pytest
 from websockets.sync.client import connect
 
 from .fleet import SharedRedis, fleet, on
-from .serving import Server, bash, docker, until
+from .serving import UNGRADED, UNREAD, Server, bash, docker, until
 
 FIX = "sed -i 's/total = 0/total = 0  # seen/' ledger/__init__.py; echo fix > note.txt"
+
+
+@pytest.fixture(scope="module")
+def two(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Server]]:
+    """Two servers for all tests that need no settings of their own."""
+    with fleet(tmp_path_factory.mktemp("fleet"), rows, 2, allow_ungradable=1) as (servers, _):
+        yield servers
+
+
+@pytest.fixture
+def pair(two: list[Server]) -> list[Server]:
+    """The two servers, both running."""
+    for server in two:
+        server.ensure_started()
+    return two
 
 
 @pytest.fixture
@@ -25,14 +40,14 @@ def nodes(rows: Path, tmp_path: Path) -> Iterator[Callable[..., tuple[list[Serve
         yield lambda **settings: stack.enter_context(fleet(tmp_path, rows, 2, **settings))
 
 
-def test_any_node_answers_for_any_session(nodes: Callable[..., tuple[list[Server], SharedRedis]]) -> None:
+def test_any_node_answers_for_any_session(pair: list[Server]) -> None:
     """Sessions are spread over the nodes; every endpoint works through the other node, with one hop."""
-    (a, b), _ = nodes()
+    a, b = pair
     sids = [a.begin() for _ in range(4)] + [b.begin() for _ in range(2)]
-    places = {sid: a.session(sid)["node"] for sid in sids}
-    assert set(places.values()) == {a.node, b.node}
-    for sid in sids:
-        other = b if places[sid] == a.node else a
+    places = {a.session(sid)["node"]: sid for sid in sids}
+    assert set(places) == {a.node, b.node}
+    for node, sid in places.items():
+        other = b if node == a.node else a
         assert f"n-{sid}" in other.run(sid, f"echo n-{sid} | tee mark.txt")
         assert other.call(sid, "bash", command="cat mark.txt") == f"n-{sid}"
         with connect(f"{other.url.replace('http', 'ws')}/openenv/sessions/{sid}/ws") as websocket:
@@ -45,10 +60,8 @@ def test_any_node_answers_for_any_session(nodes: Callable[..., tuple[list[Server
     assert not a.complaints() and not b.complaints()
 
 
-def test_a_key_runs_once_whichever_node_gets_the_retry(
-    nodes: Callable[..., tuple[list[Server], SharedRedis]],
-) -> None:
-    (a, b), _ = nodes()
+def test_a_key_runs_once_whichever_node_gets_the_retry(pair: list[Server]) -> None:
+    a, b = pair
     sid = a.begin()
     with ThreadPoolExecutor(4) as pool:
         asked = [pool.submit(s.run, sid, "echo once >> /tmp/n; sleep 0.5; wc -l < /tmp/n", "k1") for s in (a, b, a, b)]
@@ -57,10 +70,10 @@ def test_a_key_runs_once_whichever_node_gets_the_retry(
     assert len(b.actions(sid)) == 1
 
 
-def test_a_dead_nodes_session_goes_on(nodes: Callable[..., tuple[list[Server], SharedRedis]]) -> None:
+def test_a_dead_nodes_session_goes_on(pair: list[Server]) -> None:
     """After kill -9 of a node its session is restored with files, cwd and variables, and the policy is told."""
-    (a, b), _ = nodes()
-    sid = on(b)
+    a, b = pair
+    sid = on(b, UNGRADED)
     a.run(sid, "cd /tmp && export KEPT=11 && echo one > f.txt")
     a.call(sid, "execute_bash", command="echo two >> f.txt; false")  # not in the instance's dialect
     b.kill()
@@ -74,9 +87,9 @@ def test_a_dead_nodes_session_goes_on(nodes: Callable[..., tuple[list[Server], S
     until(lambda: not b.containers(f"sid={sid}"), 20, "the left-behind container gone")
 
 
-def test_a_frozen_node_is_a_dead_one(nodes: Callable[..., tuple[list[Server], SharedRedis]]) -> None:
+def test_a_frozen_node_is_a_dead_one(pair: list[Server]) -> None:
     """A frozen node still accepts connections, so requests would wait; when it continues, it must not answer again."""
-    (a, b), _ = nodes()
+    a, b = pair
     sid = on(b)
     a.run(sid, "echo one >> /tmp/n")
     with ThreadPoolExecutor(2) as pool:
@@ -99,8 +112,8 @@ def test_a_frozen_node_is_a_dead_one(nodes: Callable[..., tuple[list[Server], Sh
     assert "\r\n2[Python" in b.run(sid, "wc -l < /tmp/n")
 
 
-def test_what_ends_differently_is_told(nodes: Callable[..., tuple[list[Server], SharedRedis]]) -> None:
-    (a, b), _ = nodes()
+def test_what_ends_differently_is_told(pair: list[Server]) -> None:
+    a, b = pair
     sid = on(b)
     docker("exec", b.container(sid), "touch", "/tmp/not-of-an-action")
     a.run(sid, "test -e /tmp/not-of-an-action")
@@ -109,11 +122,9 @@ def test_what_ends_differently_is_told(nodes: Callable[..., tuple[list[Server], 
     assert "not all ended as before (action 1: finished, exit code 1 instead of finished, exit code 0)" in said
 
 
-def test_what_ends_differently_and_cannot_be_told_gets_no_reward(
-    nodes: Callable[..., tuple[list[Server], SharedRedis]],
-) -> None:
+def test_what_ends_differently_and_cannot_be_told_gets_no_reward(pair: list[Server]) -> None:
     """The patch would come from a state that the policy never saw, with an unmasked reward."""
-    (a, b), _ = nodes()
+    a, b = pair
     sid = on(b)
     docker("exec", b.container(sid), "touch", "/tmp/not-of-an-action")
     a.run(sid, "echo x > x.txt; test -e /tmp/not-of-an-action")
@@ -152,7 +163,7 @@ def test_a_restart_is_waited_for(nodes: Callable[..., tuple[list[Server], Shared
 def test_draining(nodes: Callable[..., tuple[list[Server], SharedRedis]]) -> None:
     """Live sessions are finished, no new ones start, the server exits with 0."""
     (a, b), _ = nodes()
-    sid = on(b)
+    sid = on(b, UNREAD)
     with ThreadPoolExecutor(1) as pool:
         draining = pool.submit(b.cli, "drain", "--timeout-s", "60")
         until(lambda: httpx.get(f"{b.url}/readyz", timeout=5).status_code == 503, 20, "out of the rotation")
@@ -164,9 +175,9 @@ def test_draining(nodes: Callable[..., tuple[list[Server], SharedRedis]]) -> Non
     assert [node["node"] for node in httpx.get(f"{a.url}/v1/nodes", timeout=5).json()] == [a.node]
 
 
-def test_an_end_whose_node_dies(nodes: Callable[..., tuple[list[Server], SharedRedis]]) -> None:
+def test_an_end_whose_node_dies(pair: list[Server]) -> None:
     """If the patch is already in SQL, another node finishes the end without a replay."""
-    (a, b), _ = nodes()
+    a, b = pair
     sid = on(b)
     a.run(sid, "echo x > x.txt; (sleep 1000 &)")
     assert a.finish(sid)["state"] == "ended"
