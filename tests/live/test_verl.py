@@ -146,10 +146,10 @@ def test_v1_with_ray(live: Server, missing, solve: str, overrides: list[str]) ->
 def test_no_solved_rollout_is_lost(serve, missing, solve: str) -> None:
     """A solved rollout gets 0.0 or a mask because of faults of proxies, networks and hosts, or a restart."""
     plan = [*FAULTS, "reset", "cut", "hang"]
-    rollouts = len(plan)
+    rollouts = len(plan)  # of three sessions, which are asked about at once
     server = serve(reward_wait_s=1)  # so that rewards are answered as pending repeatedly
-    sids = [server.begin(LEDGER) for _ in range(rollouts)]
-    for sid in sids:
+    begun = [server.begin(LEDGER) for _ in range(3)]
+    for sid in begun:
         server.run(sid, solve)
     with faulty(server.url, "/compute_reward", plan) as proxy, socket.create_server(("127.0.0.1", 0)) as frozen:
 
@@ -166,7 +166,7 @@ def test_no_solved_rollout_is_lost(serve, missing, solve: str) -> None:
                 "SANDBOX_REWARD_TOTAL_S": "240",
             },
             "tools": None,
-            "sids": sids,
+            "sids": [begun[number % len(begun)] for number in range(rollouts)],
         }
         done = verl_environment.run(verl_environment.LOCKED, "roll_verl", job, missing)["rewards"]
         restarting.join()
