@@ -11,10 +11,10 @@ from typing import Any
 import httpx
 import pytest
 
-from .serving import Server, bash, editor, engine, serving, until
+from .serving import UNREAD, Server, bash, editor, engine, serving, until
 
 _REPO = "/workspace/samples__ledger__1.2"
-_SLEEPY = {"hibernate_s": 0.6, "reaper_period_s": 0.2}
+_SLEEPY = {"hibernate_s": 0.6, "reaper_period_s": 0.5}
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +57,8 @@ def test_a_session_is_as_it_was(server: Server) -> None:
 def test_more_sessions_than_slots(server: Server) -> None:
     """A sleeping session holds a slot; or the reaper takes the container that it woke in, which another was to have."""
     sids = []
-    for number in range(5):  # in two slots
-        sids.append(server.begin())
+    for number in range(4):  # in two slots
+        sids.append(server.begin(UNREAD))
         server.run(sids[-1], f"echo {number} > n; x={number}")
         asleep(server, *sids)
     for _ in range(2):
@@ -73,7 +73,7 @@ def test_where_there_is_no_room(serve: Callable[..., Server]) -> None:
     """A session whose host is full is lost, waits forever, or its action runs twice."""
     server = serve(max_sessions=1, start_timeout_s=8, **_SLEEPY)
     asleep(server, sleeper := server.begin())
-    busy = server.begin()
+    busy = server.begin(UNREAD)
     server.run(busy, "sleep 1000 & x=1")  # so that it does not sleep
     once = bash("echo once >> n; cat n")
     reply = server.say(sleeper, once)
@@ -87,7 +87,7 @@ def test_where_there_is_no_room(serve: Callable[..., Server]) -> None:
 @pytest.mark.parametrize("command", ["sleep 1000 & true", "exec 7> /tmp/log", "setsid sleep 1000 > /dev/null 2>&1 &"])
 def test_what_runs_stays_awake(server: Server, command: str) -> None:
     """A program of the policy is gone after a pause of the trainer."""
-    sid = server.begin()
+    sid = server.begin(UNREAD)
     server.run(sid, command)
     container, since = server.session(sid)["container_id"], server.log.stat().st_size
 
@@ -152,19 +152,19 @@ def test_a_disk_that_damages_every_checkpoint(serve: Callable[..., Server]) -> N
     """A sleeper is lost, or no copy can be made, though all its actions are known."""
     server = serve(checkpoint_every=1, **_SLEEPY)
     sid = server.begin()
-    for number in range(8):
+    for number in range(4):
         server.run(sid, f"x={number}; echo {number} >> /tmp/kept")
     asleep(server, sid)
     server.kill()
     found = list((server.folder / "data" / "checkpoints" / "blocks").glob("*/*"))
     for path in found:
         path.write_bytes(path.read_bytes()[:-3] + b"bad")
-    assert len(found) >= 8, "checkpoints that share nothing"
+    assert len(found) >= 4, "checkpoints that share nothing"
     server.start()
     copies = server.post(f"/v1/sessions/{sid}/fork", {"n": 1})
     assert copies.status_code == 200, copies.text
     for one in (sid, *copies.json()["sids"]):
-        assert "\r\n7 8[" in server.run(one, "echo $x $(wc -l < /tmp/kept)")
+        assert "\r\n3 4[" in server.run(one, "echo $x $(wc -l < /tmp/kept)")
 
 
 def _ids(server: Server) -> list[str]:
