@@ -13,7 +13,7 @@ from .serving import Server, bash, until
 
 BUSY_S = (0.02, 0.15, 0.5)
 """Seconds after the request at which the server is killed."""
-FILL = "dd if=/dev/urandom of=/tmp/large bs=1M count=24 status=none; echo once >> /tmp/n"
+FILL = "dd if=/dev/urandom of=/tmp/large bs=1M count=16 status=none; echo once >> /tmp/n"
 LOOK = "cksum < /tmp/large; wc -l < /tmp/n"
 
 
@@ -80,7 +80,7 @@ def test_during_a_checkpoint(serve: Callable[..., Server]) -> None:
 @pytest.mark.parametrize("after_s", BUSY_S)
 def test_during_a_wake(serve: Callable[..., Server], after_s: float) -> None:
     """The action that wakes a session runs twice or never, or the session is another one."""
-    server = serve(hibernate_s=0.6, reaper_period_s=0.2)
+    server = serve(hibernate_s=0.6, reaper_period_s=0.5)
     sid = server.begin()
     server.run(sid, FILL)
     state = seen(server, sid)
