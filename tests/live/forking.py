@@ -5,6 +5,7 @@ the imports everything is as in a start from the shell: arguments, environment, 
 command it runs a program: the arguments `-c`, its text and its own arguments.
 """
 
+import atexit
 import functools
 import gc
 import importlib
@@ -33,6 +34,7 @@ from sandbox_server.grading.localization import composition
 
 _ROOT = Path(__file__).resolve().parents[2]
 _MOST = 1 << 17  # longest message in bytes
+_CLOSE_S = 30.0  # for its own end, once no test is left
 _END_S = 250.0  # for a command that runs to its end; below pytest's timeout of a test
 _IMPORTS = (
     "sandbox_server.cli.serve",
@@ -100,6 +102,11 @@ class _Forker:
                 pass
         return Forked(self, pid)
 
+    def close(self) -> None:
+        """End the process, with all that it started."""
+        self._socket.close()
+        self._process.wait(_CLOSE_S)
+
     def status(self, pid: int) -> int | None:
         with self._turn:
             while select.select([self._socket], [], [], 0)[0]:
@@ -146,7 +153,9 @@ def forker() -> _Forker:
 
 @functools.cache
 def _forker() -> _Forker:
-    return _Forker()
+    made = _Forker()
+    atexit.register(made.close)  # otherwise Python warns of the process and the socket at each worker's end
+    return made
 
 
 def _serve(requests: socket.socket) -> list[str]:
