@@ -103,15 +103,20 @@ async def test_a_server_killed_between_sql_and_redis_writes_again(
     assert list(sink.rows) == [("7", 1)]
 
 
-async def test_one_unwritable_action_does_not_hold_up_the_others(
-    store: Store, connection: Connection, keys: Keys, sink: Sink
-) -> None:
-    """What a policy wrote would stop every session's history."""
+async def _act_unwritably(store: Store) -> None:
+    """Acknowledge three actions, of which SQL refuses the second."""
     await store.put_session(session())
     await do(store, 1)
     async with store.turn("7", in_flight(), wait_s=5) as turn:
         await turn.acknowledge(action(2, content="poison"), cwd="/", talk_turns=0, timings_s={})
     await do(store, 3)
+
+
+async def test_one_unwritable_action_does_not_hold_up_the_others(
+    store: Store, connection: Connection, keys: Keys, sink: Sink
+) -> None:
+    """What a policy wrote would stop every session's history."""
+    await _act_unwritably(store)
     await JournalFlusher(connection, keys, sink, node="n1").drain()
     assert sorted(sink.rows) == [("7", 1), ("7", 3)]
     assert await connection.run(connection.redis.llen(keys.rejected("n1"))) == 1
@@ -134,11 +139,7 @@ async def test_a_database_that_goes_down_beside_an_unwritable_action_loses_nothi
     store: Store, connection: Connection, keys: Keys, sink: Sink
 ) -> None:
     """The actions of that batch are written one by one: those that did not get through would be deleted with it."""
-    await store.put_session(session())
-    await do(store, 1)
-    async with store.turn("7", in_flight(), wait_s=5) as turn:
-        await turn.acknowledge(action(2, content="poison"), cwd="/", talk_turns=0, timings_s={})
-    await do(store, 3)
+    await _act_unwritably(store)
 
     class Failing(Sink):
         async def add_actions(self, actions: Sequence[ActionRecord]) -> None:
