@@ -6,11 +6,15 @@ and has no length, an empty file takes an inode: a policy could fill its host's 
 
 import asyncio
 import subprocess
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 
+from sandbox_server import telemetry
 from sandbox_server.errors import ServiceError
 from sandbox_server.sandbox.docker.engine import Engine
+from sandbox_server.spawned import Spawned, reading
+
+log = telemetry.logger(__name__)
 
 ENTRY_BYTES = 4096
 """What a file or folder counts beside the file's length: a block is the most that it takes unseen."""
@@ -26,17 +30,14 @@ class LayerFiles:
         self._uppers: dict[str, str] = {}
         """Container id -> its layer's folder; "" if there is none."""
 
-    async def of(self, container_ids: Collection[str], *, timeout_s: float) -> Mapping[str, int]:
-        """Files and folders by container id; a layer that cannot be counted within `timeout_s` is left out."""
+    async def of(self, container_ids: Collection[str], *, timeout_s: float) -> dict[str, int]:
+        """Files and folders by container id, without layers that cannot be counted within `timeout_s` by themselves."""
         if not self._engine.local:
             return {}
         uppers = {await self._upper(container_id): container_id for container_id in container_ids}
         uppers.pop("", None)
-        if not uppers:
-            return {}
-        said = await asyncio.to_thread(_count, uppers, timeout_s)
-        lines = (line.split("\t", 1) for line in said.splitlines() if "\t" in line)
-        return {uppers[folder]: int(count) for count, folder in lines if folder in uppers}
+        counts = await _counted([*uppers], timeout_s)
+        return {uppers[folder]: count for folder, count in counts.items()}
 
     async def _upper(self, container_id: str) -> str:
         if (known := self._uppers.get(container_id)) is not None:
@@ -52,11 +53,32 @@ class LayerFiles:
         return ""
 
 
-def _count(folders: Iterable[str], timeout_s: float) -> str:
-    """What `du` says of the folders; it follows paths of any length. "" if it does not end, or is not there."""
+async def _counted(folders: Sequence[str], timeout_s: float) -> dict[str, int]:
+    """Counts by folder. If `du` does not end in time, each half has a turn: one huge layer must not hide the others."""
+    if not folders:
+        return {}
     try:
-        words = ["nice", "du", "--inodes", "-s", "--", *folders]
-        done = subprocess.run(words, capture_output=True, timeout=timeout_s, check=False)
-        return done.stdout.decode(errors="replace")
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
+        async with asyncio.timeout(timeout_s):
+            said = await _said(folders)
+    except TimeoutError:
+        half = len(folders) // 2
+        if half:
+            return {**await _counted(folders[:half], timeout_s), **await _counted(folders[half:], timeout_s)}
+        log.warning("the files of a container's layer could not be counted in time", layer=folders[0])
+        return {}
+    except OSError:  # no `du` here
+        return {}
+    lines = (line.split("\t", 1) for line in said.splitlines() if "\t" in line)
+    return {folder: int(count) for count, folder in lines if folder in folders}
+
+
+async def _said(folders: Sequence[str]) -> str:
+    """What `du` says of the folders; it follows paths of any length. Raises OSError."""
+    words = ["nice", "du", "--inodes", "-s", "--", *folders]
+    process = Spawned(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert process.stdout is not None
+    try:
+        async with reading(process.stdout) as lines:
+            return (await lines.read()).decode(errors="replace")
+    finally:
+        process.kill()

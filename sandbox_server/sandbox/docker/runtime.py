@@ -35,6 +35,7 @@ from sandbox_server.sandbox.egress import Egress
 
 _NO_SOURCE = "bind source path does not exist"
 _DISK_USAGE_S = 120.0
+_COUNT_S = 60.0  # for the files of layers; a layer within the limit takes some seconds at most
 _PROBE_S = 2.0  # a healthy daemon answers in a millisecond
 _REMOVALS = 4  # at a time: a training step's end requests hundreds; the daemon also serves starts and live sessions
 
@@ -358,7 +359,7 @@ class DockerRuntime:
             lambda api: api.containers(all=True, size=True, filters={"label": f"{GROUP}={group}"} if group else which),
             timeout_s=_DISK_USAGE_S,
         )
-        counts = await self._layer_files.of([one["Id"] for one in found], timeout_s=_DISK_USAGE_S)
+        counts = await self._layer_files.of([one["Id"] for one in found], timeout_s=_COUNT_S)
         return layer_bytes(found, counts)
 
     def _sandbox(self, container_id: str, token: str, role: Role, folder: Path | None) -> BashSandbox:
