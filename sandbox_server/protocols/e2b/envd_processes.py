@@ -10,10 +10,9 @@ import signal
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
-from typing import Annotated, cast
+from typing import cast
 
 from fastapi import APIRouter, Request, Response
-from pydantic import Field
 
 from sandbox_server.boxes.command import CommandLine, with_path
 from sandbox_server.boxes.processes import Follower, Lagging, Over, Processes, Running
@@ -21,8 +20,19 @@ from sandbox_server.errors import ServiceError, UnknownProcess, UnknownSession
 from sandbox_server.protocols._sessions import boxes_of
 from sandbox_server.protocols._streamed import Last
 from sandbox_server.protocols.e2b import connect
-from sandbox_server.protocols.e2b.connect import Code, ConnectError, Message
+from sandbox_server.protocols.e2b.connect import Code, ConnectError
 from sandbox_server.protocols.e2b.envd_call import Call, as_connect, opened, streaming, unary
+from sandbox_server.protocols.e2b.process_messages import (
+    Input,
+    Nothing,
+    Selected,
+    Selector,
+    SendInput,
+    SendSignal,
+    Start,
+    StreamInput,
+    Update,
+)
 from sandbox_server.sandbox.base import ProcessEnd, Size, Stream
 
 ROUTER = APIRouter(include_in_schema=False)
@@ -44,96 +54,6 @@ _NUDGE_S = 0.5
 """How long before a command's timeout a keepalive is sent: SDKs before 2.30 wait this long for the next message and
 would give up while the command is being killed."""
 _KEEPALIVE = connect.frame(b'{"event":{"keepalive":{}}}')
-
-
-class ProcessConfig(Message):
-    """The program, its arguments, environment and working directory."""
-
-    cmd: str
-    args: list[str] = Field(default_factory=list)
-    envs: dict[str, str] = Field(default_factory=dict)
-    cwd: str | None = None
-
-
-Characters = Annotated[int, Field(ge=0, lt=1 << 16)]
-
-
-class PtySize(Message):
-    """Terminal size in characters."""
-
-    cols: Characters = 80
-    rows: Characters = 24
-
-
-class Pty(Message):
-    """A terminal."""
-
-    size: PtySize = PtySize()
-
-
-class Start(Message):
-    """A command."""
-
-    process: ProcessConfig
-    pty: Pty | None = None
-    tag: str | None = None
-    stdin: bool = True
-    """envd's default; SDKs that do not want stdin say so."""
-
-
-class Selector(Message):
-    """A process, by pid or by the client's tag for it."""
-
-    pid: int | None = None
-    tag: str | None = None
-
-
-class Input(Message):
-    """Bytes in base64."""
-
-    stdin: str | None = None
-    pty: str | None = None
-
-
-class Selected(Message):
-    """Connect, CloseStdin."""
-
-    process: Selector = Selector()
-
-
-class SendInput(Selected):
-    """One piece of input."""
-
-    input: Input = Input()
-
-
-class SendSignal(Selected):
-    """A signal by name or number."""
-
-    signal: str | int = ""
-
-
-class Update(Selected):
-    """The terminal's new size."""
-
-    pty: Pty | None = None
-
-
-class Data(Message):
-    """The data of a StreamInput message."""
-
-    input: Input = Input()
-
-
-class StreamInput(Message):
-    """The first message names the command, the others carry its input."""
-
-    start: Selected | None = None
-    data: Data | None = None
-
-
-class Nothing(Message):
-    """List."""
 
 
 @streaming(ROUTER, f"{_SERVICE}/Start", Start)
