@@ -14,7 +14,7 @@ from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.records import ActionRecord, Answer
 from sandbox_server.scoring.answering import recorded
 from sandbox_server.scoring.rollout import answer_of
-from tests.unit.localization.test_answers import PIECES
+from tests.unit.localization.test_any_answer import PIECES
 
 TASK = TaskInstance.model_validate(
     {

@@ -1,0 +1,102 @@
+"""What a policy may write in place of an answer: any text and any value is read, in linear time."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox_server.grading.localization.answers import FORMATS, parse_answer, structured_answer
+
+ROOTS = ("/testbed", "/workspace/a__b__1.0")
+
+PIECES = st.sampled_from(
+    [
+        *("<files>", "</files>", "<file-list>", "</file-list>", "<answer>", "</answer>", "<think>", "</think>"),
+        *("```", "```json", "\n", "src/a.py", "class:", "function:", "method: C.f", "lines: 3-1", "- ", "'", '"', "`"),
+        *("[", "]", "(", ")", "{", "}", ",", ":", "..", "/", "\\", "\0", "\ud800", "<tool_call>", "</tool_call>"),
+        *(
+            '{"name": "localization_finish", "arguments": ',
+            "<function=result>",
+            "<parameter=x>",
+            "</parameter>",
+            "9" * 40,
+        ),
+    ]
+)
+
+
+@given(st.lists(PIECES | st.text(max_size=8), max_size=40).map("".join), st.sampled_from(FORMATS))
+def test_any_text_can_be_read(text: str, written: str) -> None:
+    answer = parse_answer(text, written=written, roots=ROOTS)
+    if answer is not None:
+        assert all(path and not path.startswith(("/", "./")) for path in answer.files)
+        # a name may contain a colon, as in a.py:x:y
+        assert all(any(name.startswith(f"{file}:") for file in answer.files) for name in answer.modules)
+        assert all(1 <= first <= last for spans in answer.lines.values() for first, last in spans)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+        lambda inner: (
+            st.lists(inner, max_size=5)
+            | st.dictionaries(
+                st.sampled_from(["file", "locations", "function_name", "class_name", "lines", "x"]), inner
+            )
+        ),
+    )
+)
+def test_any_value_can_be_read(value: object) -> None:
+    assert structured_answer(value).format == "structured"
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        *("<files>", "</files>", "<answer>", "<think>", "<tool_call>", "<function=result>", "<parameter=", "```\n"),
+        *(
+            "[",
+            "('",
+            '("a"',
+            "(('a',(1,",
+            "<tool_call>[",
+            "src/a.py,",
+            "a.py:",
+            "\n-",
+            "**",
+            "class: a\n",
+            '"',
+            "/",
+            "{",
+        ),
+        *("<files>\nsrc/a.py\n</files>\n", "src/a.py\nfunction: f\n", "<function=result><parameter=a>", "('a',(1,1))"),
+        *("Aa", "Aa.", "Aa.a ", "a.py line 1, ", "[a](b) ", "- a.py ", " ", ".a", "a.py  and", "-|"),
+    ],
+)
+def test_linear_time(piece: str) -> None:
+    """Text 16 times as long may take about 16 times as long, not 256 times."""
+
+    def seconds(size: int) -> float:
+        text = (piece * size)[: size * 8]
+        inside = [
+            text,
+            f"## src/a.py\n{text}",
+            f"<files>{text}</files>",
+            f"<files>|{text}x</files>",
+            f"<answer>{text}</answer>",
+            f"```\n{text}\n```",
+            f"[{text}]",
+        ]
+        began = time.process_time()
+        for written in FORMATS:
+            for content in inside:
+                parse_answer(content, written=written)
+        return time.process_time() - began
+
+    few, many = seconds(1_000), seconds(16_000)
+    for _ in range(2):  # other work on the machine may have slowed one of them
+        if many < 60 * max(few, 0.002):
+            break
+        few, many = min(few, seconds(1_000)), min(many, seconds(16_000))
+    assert many < 60 * max(few, 0.002)
