@@ -52,6 +52,7 @@ class EngineFacts:
     cpus: int
     memory_mb: int
     time: datetime
+    """Its host's clock."""
     seccomp: bool
     """The engine can apply seccomp profiles."""
     without_fifos: str

@@ -323,7 +323,7 @@ class DockerRuntime:
             root_dir=info["DockerRootDir"],
             cpus=info["NCPU"],
             memory_mb=info["MemTotal"] >> 20,
-            time=datetime.fromisoformat(info["SystemTime"][:19] + "+00:00"),
+            time=datetime.fromisoformat(info["SystemTime"]),
             without_fifos=self._fifos.unused,
             seccomp=any("seccomp" in option for option in info.get("SecurityOptions") or ()),
         )
