@@ -365,6 +365,8 @@ class Verdict:
     """Stage -> seconds: queue, create, apply, tests, parse, total."""
     log_tail: str = ""
     """End of the test log, for people."""
+    excerpts: Mapping[str, str] = field(default_factory=dict)
+    """Failed test -> the lines of the log about it, for people; of the first twenty that the log names."""
     score: Score | None = None
     """Of code search tasks, and of tasks whose tests give rewards themselves (Harbor)."""
     confirm: Confirmation | None = None

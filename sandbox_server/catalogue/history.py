@@ -307,7 +307,10 @@ def _verdict(body: str) -> Verdict:
     lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
     score = _score(values.get("score"))
     made = {"name": VerdictName(values["name"]), "score": score, "confirm": _confirmation(values.get("confirm"))}
-    return Verdict(**{**values, **lists, **made})
+    read = {**values, **lists, **made}
+    return Verdict(
+        **{field.name: read[field.name] for field in fields(Verdict) if field.name in read}
+    )  # of any version
 
 
 def _confirmation(values: dict[str, Any] | None) -> Confirmation | None:

@@ -18,6 +18,7 @@ from sandbox_server.grading.calibration import Calibration
 from sandbox_server.grading.carrying import refusal
 from sandbox_server.grading.confirming import Confirming
 from sandbox_server.grading.containers import Bounds, Containers
+from sandbox_server.grading.excerpts import excerpts
 from sandbox_server.grading.guard import RunnerFilePolicy, Screened, screen
 from sandbox_server.grading.reading import GitReading
 from sandbox_server.grading.supervised import read_texts
@@ -237,6 +238,7 @@ class Grading:
             versions=self.versions(instance),
             timings_s=attempt.timings_s,
             log_tail=run.log_tail,
+            excerpts=await excerpts(run.log, (*run.f2p_failed, *run.p2p_failed)),
             score=run.score,
         )
         if self.confirming is None:

@@ -45,8 +45,10 @@ def _seconds(value: float | None) -> str:
     """Format a duration for people."""
     if value is None or not math.isfinite(value):
         return "-"
+    if value < 0.9995:
+        return f"{1000 * value:.3g} ms" if value >= 0.00005 else "0 s"
     if value < 60:
-        return f"{value:.3g} s" if value >= 0.001 else "0 s"
+        return f"{value:.3g} s"
     if value < 3600:
         return f"{int(value // 60)} min {int(value % 60)} s"
     return f"{int(value // 3600)} h {int(value % 3600 // 60)} min"

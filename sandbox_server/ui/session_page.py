@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, cast
 
@@ -10,15 +11,18 @@ from fastapi.responses import HTMLResponse, RedirectResponse, StreamingResponse
 from markupsafe import Markup
 
 from sandbox_server import clock
-from sandbox_server.catalogue.insight.records import Seen, SessionFilter
-from sandbox_server.errors import UnknownSession
-from sandbox_server.insight.wall import STAGES
+from sandbox_server.catalogue.insight.records import Seen, SessionFilter, Timed
+from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.catalogue.instances import Instances
+from sandbox_server.errors import UnknownInstance, UnknownSession
+from sandbox_server.insight.wall import STAGES, stages_of
 from sandbox_server.lifecycle import SessionState
 from sandbox_server.protocols.asciicast import show_asciicast
 from sandbox_server.records import ActionRecord, SessionRecord
 from sandbox_server.sessions.base import Sessions, SessionView
 from sandbox_server.ui.pages import form_of, logins_of, seen_by
 from sandbox_server.ui.render import FOLDER, HEADERS, page, rendered
+from sandbox_server.ui.results import results_of
 from sandbox_server.ui.route import PageRoute
 from sandbox_server.ui.text import MOST, MOST_ALONE, cut
 
@@ -69,7 +73,7 @@ async def session(request: Request, sid: Sid, after: After = 0) -> Response:
     sessions = _sessions(request)
     view = await sessions.view(sid)
     actions = await _shown(sessions, view.record, after, _PAGE)
-    facts = _facts(view, actions)
+    facts = _facts(view, actions, await _task(request, view))
     more = view.record.actions > after + _PAGE
     return await page(
         request, "session.html", **facts, siblings=await _siblings(sessions, view), after=after, more=more, per=_PAGE
@@ -92,7 +96,7 @@ async def export(request: Request, sid: Sid) -> Response:
     view = await _sessions(request).view(sid)
     actions = await _shown(_sessions(request), view.record, 0, _EXPORTED)
     style = Markup((FOLDER / "static" / "style.css").read_text())
-    text = await rendered("export.html", **_facts(view, actions), style=style)
+    text = await rendered("export.html", **_facts(view, actions, await _task(request, view)), style=style)
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     named = {"Content-Disposition": f'attachment; filename="session-{sid}.html"'}
     return HTMLResponse(text, headers={**HEADERS, **named, "Content-Security-Policy": policy})
@@ -165,7 +169,16 @@ async def _may_change(request: Request) -> bool:
     return logins_of(request).may_change(request, (await form_of(request)).get("token", ""))
 
 
-def _facts(view: SessionView, actions: list[Shown]) -> dict[str, Any]:
+async def _task(request: Request, view: SessionView) -> TaskInstance | None:
+    """The session's row; None if it has none, or none any more."""
+    if view.graded is None or not view.record.instance_id:
+        return None
+    with suppress(UnknownInstance):
+        return await cast(Instances, request.app.state.instances).by_id(view.record.instance_id)
+    return None
+
+
+def _facts(view: SessionView, actions: list[Shown], task: TaskInstance | None) -> dict[str, Any]:
     record = view.record
     last = max((one.started_at + one.duration_s for one in actions), default=record.created_at)
     return {
@@ -175,9 +188,29 @@ def _facts(view: SessionView, actions: list[Shown]) -> dict[str, Any]:
         "patch": view.patch,
         "actions": actions,
         "stages": STAGES,
+        "spent": _spent(view),
+        "tests": results_of(view.graded.verdict, task) if view.graded else [],
         "began": min((one.started_at - one.gap_s for one in actions), default=record.created_at),
         "ended": last,
     }
+
+
+def _spent(view: SessionView) -> dict[str, float]:
+    """Stage -> seconds of the session's wall time until now."""
+    record, graded = view.record, view.graded.verdict.timings_s if view.graded else {}
+    ended_at = record.ended_at or clock.now()
+    return stages_of(
+        Timed(
+            run=record.run,
+            created_at=record.created_at,
+            ended_at=ended_at,
+            end_reason=record.end_reason,
+            actions=record.actions,
+            timings_s=record.timings_s,
+            queue_s=graded.get("queue", 0.0),
+            grade_s=graded.get("total", 0.0),
+        )
+    )
 
 
 async def _shown(sessions: Sessions, record: SessionRecord, after: int, most: int) -> list[Shown]:

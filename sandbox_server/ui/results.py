@@ -1,0 +1,52 @@
+"""The tests of a verdict as a page shows them: which failed, which passed, and the log's lines about each."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.records import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """One of a row's two lists of tests."""
+
+    name: str
+    """F2P or P2P."""
+    count: int
+    """Tests of it that passed."""
+    total: int
+    passed: tuple[str, ...]
+    """Empty if the row is no longer the one that was graded."""
+    failed: tuple[str, ...]
+    excerpts: Mapping[str, str]
+    """Failed test -> the lines of the log about it."""
+
+
+def results_of(verdict: Verdict, task: TaskInstance | None) -> list[Results]:
+    """Both lists; without those that are empty. `task`: the row, None if it was removed."""
+    f2p = Results(
+        "F2P",
+        verdict.f2p_count,
+        verdict.f2p_total,
+        _passed(task.fail_to_pass, verdict.f2p_failed, verdict.f2p_total, verdict.quarantined) if task else (),
+        verdict.f2p_failed,
+        verdict.excerpts,
+    )
+    p2p = Results(
+        "P2P",
+        verdict.p2p_count,
+        verdict.p2p_total,
+        _passed(task.pass_to_pass, verdict.p2p_failed, verdict.p2p_total, verdict.quarantined) if task else (),
+        verdict.p2p_failed,
+        verdict.excerpts,
+    )
+    return [results for results in (f2p, p2p) if results.total]
+
+
+def _passed(row: tuple[str, ...], failed: tuple[str, ...], total: int, left_out: tuple[str, ...]) -> tuple[str, ...]:
+    out, bad = frozenset(left_out), frozenset(failed)
+    counted = [test for test in row if test not in out]
+    if len(counted) != total or not bad.issubset(counted):
+        return ()
+    return tuple(test for test in counted if test not in bad)
