@@ -103,6 +103,13 @@ def show_runs(held: Mapping[str, int], waiting: Mapping[str, int]) -> None:
         RUNS.labels(shown, "waiting").inc(waiting.get(run, 0))
 
 
+def count_from(histogram: Histogram, bound: float) -> int:
+    """How many values above `bound`, one of its buckets, were observed with any labels."""
+    samples = [sample for family in histogram.collect() for sample in family.samples]
+    below = sum(s.value for s in samples if s.name.endswith("_bucket") and float(s.labels["le"]) == bound)
+    return round(sum(s.value for s in samples if s.name.endswith("_count")) - below)
+
+
 def logger(name: str) -> structlog.stdlib.BoundLogger:
     """A structured logger. Bind sid and instance_id; do not put them into the message."""
     return cast(structlog.stdlib.BoundLogger, structlog.get_logger(name))

@@ -4,9 +4,10 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
-from sandbox_server import __version__
+from sandbox_server import __version__, telemetry
 from sandbox_server.app.box_parts import BoxParts, open_boxes
-from sandbox_server.app.engine import engine_disk_of
+from sandbox_server.app.data_disk import free_bytes
+from sandbox_server.app.engine import disk_path, engine_disk_of
 from sandbox_server.app.foundation import Foundation, open_foundation
 from sandbox_server.app.gradings import Gradings, open_gradings
 from sandbox_server.app.parts import Parts
@@ -17,6 +18,8 @@ from sandbox_server.catalogue.insight.listing import Listing
 from sandbox_server.catalogue.insight.search import ActionSearch
 from sandbox_server.catalogue.session_tokens import SessionTokens
 from sandbox_server.fleet.heartbeat import Heartbeat, NodeRequests
+from sandbox_server.fleet.vitals import STALL_S, Gauges, Vitals
+from sandbox_server.images.engine_disk import used_pct
 from sandbox_server.insight.overview import Insight
 from sandbox_server.pool.lookahead import TOGETHER as lookahead_together
 from sandbox_server.pool.metering import Metering
@@ -26,6 +29,7 @@ from sandbox_server.settings import Settings
 from sandbox_server.state.nodes import NodeRecord
 
 _WEIGH_S = 1.0
+_VITALS_S = 30.0  # the engine takes some 20 ms to describe itself
 _TIDY_S = 60.0
 """Interval of removing stored files of snapshots that another node deleted, and of boxes that have ended."""
 
@@ -39,6 +43,7 @@ class Server:
     sessions: SessionParts
     boxes: BoxParts
     upkeep: Upkeep
+    vitals: Vitals
     heartbeat: Heartbeat
 
 
@@ -57,7 +62,19 @@ async def _facts(settings: Settings, boot: str, runtime: Runtime) -> NodeRecord:
     )
 
 
-async def _heartbeat(settings: Settings, base: Foundation, gradings: Gradings, sessions: SessionParts) -> Heartbeat:
+async def _vitals(settings: Settings, runtime: Runtime) -> Vitals:
+    disk = await disk_path(settings, runtime)
+    gauges = Gauges(
+        disk_used=lambda: used_pct(disk) / 100,
+        data_free_mb=lambda: free_bytes(settings.data_dir) / 2**20,
+        stalls=lambda: telemetry.count_from(telemetry.LOOP_STALL_SECONDS, STALL_S),
+    )
+    return Vitals(runtime, gauges)
+
+
+async def _heartbeat(
+    settings: Settings, base: Foundation, gradings: Gradings, sessions: SessionParts, vitals: Vitals
+) -> Heartbeat:
     return Heartbeat(
         base.state.nodes,
         base.runtime,
@@ -66,6 +83,7 @@ async def _heartbeat(settings: Settings, base: Foundation, gradings: Gradings, s
         await _facts(settings, base.data.store.boot, base.runtime),
         gradings=lambda: gradings.queue.count,
         faults=lambda: base.faults.present,
+        vitals=lambda: vitals.now,
         requests=NodeRequests(sessions.fleet.announced, sessions.runs.hear),
     )
 
@@ -92,6 +110,7 @@ async def _kept_going(settings: Settings, server: Server) -> AsyncIterator[None]
             ),
             every(disk_s, engine_disk.look, name="engine-disk"),
             every(disk_s, sessions.work.data_disk.look, name="data-disk"),
+            every(_VITALS_S, server.vitals.look, name="vitals"),
             every(_WEIGH_S, base.runtime.weigh, name="cpu-weights", at_once=False),
             *([every(settings.run_cpu_period_s, metering.look, name="cpu")] if settings.run_cpu_s else []),
             *(
@@ -129,10 +148,11 @@ async def open_server(settings: Settings) -> AsyncIterator[Server]:
         await boxes.snapshots.recover()
         await boxes.sleep.tidy()
         boxes.forks.tidy()
-        heartbeat = await _heartbeat(settings, base, gradings, sessions)
+        vitals = await _vitals(settings, base.runtime)
+        heartbeat = await _heartbeat(settings, base, gradings, sessions, vitals)
         await base.state.nodes.drained(settings.node_id)
         await heartbeat.beat()
-        server = Server(base, gradings, sessions, boxes, upkeep, heartbeat)
+        server = Server(base, gradings, sessions, boxes, upkeep, vitals, heartbeat)
         async with _kept_going(settings, server):
             yield server
 

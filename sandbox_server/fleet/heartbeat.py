@@ -59,6 +59,7 @@ class Heartbeat:
         *,
         gradings: Callable[[], int],
         faults: Callable[[], Mapping[str, str]],
+        vitals: Callable[[], Mapping[str, float | None]],
         requests: NodeRequests,
     ) -> None:
         """`facts`: the constant part of the record; `gradings()`: the number running or waiting here."""
@@ -69,6 +70,7 @@ class Heartbeat:
         self._facts = facts
         self._gradings = gradings
         self._faults = faults
+        self._vitals = vitals
         self._requests = requests
         self._beats = 0
         self._told: tuple[frozenset[str], frozenset[str]] | None = None
@@ -102,6 +104,7 @@ class Heartbeat:
             parked=self._starts.parked(),
             gradings=self._gradings(),
             faults=dict(self._faults()),
+            vitals=self._vitals(),
             beats=self._beats,
         )
 

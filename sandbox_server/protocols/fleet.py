@@ -47,6 +47,10 @@ class NodeView(BaseModel):
     """Running and queued gradings."""
     faults: dict[str, str]
     """Reason -> what is wrong; while there is any fault, the node takes nothing new."""
+    vitals: dict[str, float | None]
+    """Measured twice a minute: `engine_ms` (the engine's answer), `clock_off_s` (its clock minus the server's),
+    `disk_used` (0 to 1, of the engine's disk), `data_free_mb`, `oom_kills`, `stalls` of the event loop (both since the
+    server started), `pulls` under way."""
     beats: int
     """Heartbeats since its server started."""
 

@@ -52,6 +52,11 @@ class Build:
 class Images(Protocol):
     """Finds, makes and removes the engine's images. Methods raise EngineUnavailable unless they say otherwise."""
 
+    @property
+    def pulling(self) -> int:
+        """Number of images that are being pulled."""
+        ...
+
     async def resolve(self, candidates: Sequence[str]) -> ImageInfo:
         """Return the first of `candidates` that is on the engine, else the first that can be pulled.
 

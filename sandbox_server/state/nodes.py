@@ -124,6 +124,8 @@ class NodeRecord:
     """Gradings that run or wait on this node."""
     faults: Mapping[str, str] = field(default_factory=dict)
     """Reason (disk, daemon) -> description; while there are any, the node takes nothing new."""
+    vitals: Mapping[str, float | None] = field(default_factory=dict)
+    """The fields of its last `fleet.vitals.Reading`; {} before the first."""
     beats: int = 0
     """Heartbeats since the server started."""
     hop_secret: str = field(default="", repr=False)

@@ -41,7 +41,7 @@ def test_a_rollout_is_seen(live: Server, pages: httpx.Client) -> None:
     following.start()
     live.run(sid, HOSTILE)
     until(lambda: "id: 1" in came, 60, "the first action on its page")
-    live.run(sid, "echo more >> ledger/money.py; false")
+    live.run(sid, "echo '# more' >> ledger/money.py; false")
     until(lambda: "id: 2" in came, 60, "the second action")
     page = pages.get(f"/ui/sessions/{sid}").text
     assert f'data-live="/ui/sessions/{sid}/live?after=2"' in page and "exit 1" in page
@@ -56,7 +56,12 @@ def test_a_rollout_is_seen(live: Server, pages: httpx.Client) -> None:
 
     page = pages.get(f"/ui/sessions/{sid}").text
     assert reward["verdict"] in page and "data-live" not in page and "&lt;b&gt;.py" in page
-    assert '<span class="add">+more</span>' in page
+    assert '<span class="add">+# more</span>' in page
+    failed = re.findall(r'<li class="bad"><details><summary>(tests/[^<]+)</summary>.*?</details>', page, re.DOTALL)
+    assert len(failed) == reward["f2p_total"] > 0 and "&gt;       assert" in page
+    assert page.count('<li class="good">') == reward["p2p_total"]
+    excerpts = live.get(f"/v1/receipts/{reward['receipt']}")["excerpts"]
+    assert set(excerpts) == set(failed) and all(f"FAILED {test}" in text for test, text in excerpts.items())
     file = pages.get(f"/ui/sessions/{sid}/export").text
     assert "&lt;script&gt;" in file and "<script" not in file and "[U+202E]evil" in file
     assert pages.get(f"/ui/sessions/{sid}/actions/1").status_code == 200
@@ -98,6 +103,23 @@ def test_a_rollout_is_seen(live: Server, pages: httpx.Client) -> None:
     assert reward["verdict"] in followed.splitlines()[-1]
     assert re.search(rf"{sid} +ended .*{reward['verdict']}.*{RUN}", live.cli("sessions", "list", "--run", RUN))
     assert live.node in live.cli("top", "--run", RUN)
+
+
+def test_a_node_shows_how_its_host_does(live: Server, pages: httpx.Client) -> None:
+    """A slow engine, a full disk or killed processes would be found only by somebody who logs in to each host."""
+
+    def vitals() -> dict[str, float]:
+        (node,) = (node for node in pages.get("/v1/nodes").json() if node["node"] == live.node)
+        found: dict[str, float] = node["vitals"]
+        return found
+
+    until(vitals, 60, "the first measurement in a heartbeat")
+    seen = vitals()
+    assert 0 < seen["engine_ms"] < 60_000 and abs(seen["clock_off_s"]) < 30
+    assert 0 < seen["disk_used"] < 1 and seen["data_free_mb"] > 0 and seen["pulls"] == 0
+    assert seen["oom_kills"] >= 0 and seen["stalls"] >= 0
+    page = pages.get("/ui/nodes").text
+    assert f'<td class="n">{100 * seen["disk_used"]:.0f} %</td>' in page and "not measured yet" not in page
 
 
 def test_an_operator_ends_a_session(live: Server, pages: httpx.Client) -> None:

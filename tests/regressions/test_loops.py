@@ -18,6 +18,7 @@ from sandbox_server.boxes.snapshots import BoxSnapshots
 from sandbox_server.errors import OwnedElsewhere
 from sandbox_server.fleet.balancer import GradingBalancer
 from sandbox_server.fleet.heartbeat import Heartbeat
+from sandbox_server.fleet.vitals import Vitals
 from sandbox_server.grading.drift import Drift
 from sandbox_server.images.engine_disk import EngineDisk
 from sandbox_server.pool.lookahead import Lookahead
@@ -48,6 +49,7 @@ ROUNDS: dict[str, tuple[Any, str]] = {
     "engine-disk": (EngineDisk, "look"),
     "session-disk": (DiskWatch, "look"),
     "data-disk": (DataDisk, "look"),
+    "vitals": (Vitals, "look"),
     "drift": (Drift, "look"),
     "sleep": (Sleeping, "look"),
     "box-hibernation": (BoxHibernation, "look"),
@@ -88,6 +90,7 @@ async def test_each_loop_of_a_server_survives_a_round_that_breaks(
     for name, (owner, method) in ROUNDS.items():
         monkeypatch.setattr(owner, method, breaking(name, getattr(owner, method)))
     monkeypatch.setattr(building, "_TIDY_S", 0.2)
+    monkeypatch.setattr(building, "_VITALS_S", 0.2)
     quick = settings.model_copy(
         update={
             "reaper_period_s": 0.2,

@@ -182,6 +182,11 @@ class Images:
         """Note that the image is used now."""
         self._uses[tagged(name)] = clock.now()
 
+    @property
+    def pulling(self) -> int:
+        """See `sandbox.image.Images.pulling`."""
+        return len(self._pulling)
+
     def take_uses(self) -> dict[str, float]:
         """See `sandbox.image.Images.take_uses`."""
         taken, self._uses = self._uses, {}

@@ -1,8 +1,8 @@
-"""The number of label values that clients choose is limited."""
+"""Metrics: values that clients choose as labels are limited, and histograms are counted by their buckets."""
 
-from prometheus_client import REGISTRY
+from prometheus_client import REGISTRY, CollectorRegistry, Histogram
 
-from sandbox_server.telemetry import show_runs
+from sandbox_server.telemetry import count_from, show_runs
 
 
 def shown() -> dict[tuple[str, str], float]:
@@ -21,3 +21,11 @@ def test_runs_are_bounded() -> None:
     assert shown() == {("a", "held"): 1, ("a", "waiting"): 0}
     show_runs({}, {})
     assert shown() == {}
+
+
+def test_values_above_a_bucket_are_counted() -> None:
+    late = Histogram("late_seconds", "for this test", ["cause"], buckets=(0.05, 0.25, 1), registry=CollectorRegistry())
+    assert count_from(late, 0.25) == 0
+    for cause, seconds in (("busy", 0.01), ("busy", 0.3), ("blocked", 7), ("blocked", 0.25)):
+        late.labels(cause).observe(seconds)
+    assert count_from(late, 0.25) == 2
