@@ -1,14 +1,14 @@
 """Reads the evidence for the service's health and caches it for a few seconds."""
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sandbox_server import clock
 from sandbox_server.catalogue.insight.counts import Counts
 from sandbox_server.catalogue.insight.listing import Listing
-from sandbox_server.catalogue.insight.records import Group, GroupKind, PassRate, Unsound, VerdictCount
+from sandbox_server.catalogue.insight.records import Group, GroupKind, PassRate, Timed, Unsound, VerdictCount
 from sandbox_server.catalogue.insight.search import ActionSearch
 from sandbox_server.errors import CatalogueUnavailable
 from sandbox_server.insight import word
@@ -26,6 +26,8 @@ _KEPT = 32
 """Overviews (by run and window) that are cached at a time."""
 _GROUPS = 5000
 _SHOWN = 20
+_SAME_PATCH = "patch:identical to one of another instance"
+"""A fix fits one instance. What fits several changes how tests run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class Overview:
     rose: Sequence[PassRate]
     unsound: Sequence[Unsound]
     tripwires: Mapping[str, int]
-    """Sign of tampering -> sessions of the window that have it."""
+    """Sign of tampering -> sessions that have it, of the up to 300 that ended last."""
     nodes: Sequence[NodeRecord]
 
 
@@ -140,9 +142,19 @@ class Insight:
             fell=fell[:_SHOWN],
             rose=rose[:_SHOWN],
             unsound=unsound[:_SHOWN],
-            tripwires=dict(Counter(sign for one in timed for sign in one.tripwires)),
+            tripwires=_signs(timed),
             nodes=nodes,
         )
+
+
+def _signs(ended: Sequence[Timed]) -> dict[str, int]:
+    signs = Counter(sign for one in ended for sign in one.tripwires)
+    instances = defaultdict[str, set[str]](set)
+    for one in ended:
+        instances[one.patch_sha256].add(one.instance_id)
+    if same := sum(bool(one.patch_sha256) and len(instances[one.patch_sha256]) > 1 for one in ended):
+        signs[_SAME_PATCH] = same
+    return dict(signs)
 
 
 def _has_unmasked(group: Group) -> bool:

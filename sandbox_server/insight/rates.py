@@ -1,8 +1,9 @@
 """Pass rates: of the last day, compared with the seven days before it; and of one instance by day."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from sandbox_server import clock
 from sandbox_server.catalogue.insight.counts import HOUR_S, Counts
@@ -28,22 +29,28 @@ class Day:
     """Unmasked ones; so is the next."""
     resolved: int
     masked: int
+    grade_s: float | None
+    """Median seconds of the unmasked gradings of patches; None without any."""
 
 
-def by_day(verdicts: Iterable[Standing]) -> list[Day]:
-    """Count verdicts by the day of their grading, the newest day first."""
-    days: dict[int, list[Standing]] = {}
-    for standing in verdicts:
-        days.setdefault(int(standing.graded_at // DAY_S), []).append(standing)
-    return [
-        Day(
-            begin=day * DAY_S,
-            graded=sum(not one.mask for one in own),
-            resolved=sum(one.verdict == VerdictName.RESOLVED and not one.mask for one in own),
-            masked=sum(one.mask for one in own),
-        )
-        for day, own in sorted(days.items(), reverse=True)
-    ]
+def by_day(gradings: Iterable[tuple[Standing, float]]) -> list[Day]:
+    """Count (verdict, seconds of its grading) by the day of the grading, the newest day first."""
+    days: dict[int, list[tuple[Standing, float]]] = {}
+    for standing, grade_s in gradings:
+        days.setdefault(int(standing.graded_at // DAY_S), []).append((standing, grade_s))
+    return [_day(day * DAY_S, own) for day, own in sorted(days.items(), reverse=True)]
+
+
+def _day(begin: float, gradings: Sequence[tuple[Standing, float]]) -> Day:
+    unmasked = [(one, grade_s) for one, grade_s in gradings if not one.mask]
+    took = [grade_s for one, grade_s in unmasked if one.verdict != VerdictName.EMPTY_PATCH]
+    return Day(
+        begin=begin,
+        graded=len(unmasked),
+        resolved=sum(one.verdict == VerdictName.RESOLVED for one, _ in unmasked),
+        masked=len(gradings) - len(unmasked),
+        grade_s=median(took) if took else None,
+    )
 
 
 class PassRates:

@@ -80,6 +80,8 @@ class ShownDay(_Shown):
     resolved: int
     """Unmasked ones."""
     masked: int
+    grade_s: float | None
+    """Median seconds of the unmasked gradings of patches."""
 
 
 class ShownCheck(_Shown):
@@ -314,7 +316,8 @@ async def pass_rates_of(request: Request, limit: int) -> list[PassRate]:
 
 async def days_of(request: Request, instance_id: str) -> list[Day]:
     """The instance's newest gradings by day."""
-    return by_day(standing for _, standing in await insight_of(request).listing.verdicts_of(instance_id))
+    gradings = await insight_of(request).listing.verdicts_of(instance_id)
+    return by_day((standing, grade_s) for _, standing, grade_s in gradings)
 
 
 def overview_fields(overview: Overview) -> dict[str, object]:

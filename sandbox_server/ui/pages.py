@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import fields
+from statistics import median
 from typing import Annotated, Any, cast
 from urllib.parse import parse_qs
 
@@ -36,6 +37,7 @@ TRAITS = (Trait(re.compile("/ui(/|$)"), opens=True),)
 _LOGIN_BYTES = 4096
 _STATIC = {"style.css": "text/css", "ui.js": "text/javascript", "icon.svg": "image/svg+xml"}
 _SIBLINGS = 64
+_TESTED = (VerdictName.RESOLVED, VerdictName.UNRESOLVED)
 
 
 def logins_of(request: Request) -> Logins:
@@ -184,12 +186,13 @@ async def groups(
 ) -> Response:
     """Groups, or one group with its sessions side by side."""
     found = await groups_of(request, run, instance, kind, since, limit)
-    siblings = []
+    siblings, tokens = [], {}
     if run is not None and instance is not None:
         siblings = await _sessions(request).list(SessionFilter(run=run, instance=instance), limit=_SIBLINGS)
+        tokens = await insight_of(request).listing.tokens_of([seen.record.sid for seen in siblings])
     asked = {"run": run, "instance": instance, "kind": kind}
     kinds = [kind.value for kind in GroupKind]
-    return await page(request, "groups.html", groups=found, siblings=siblings, asked=asked, kinds=kinds)
+    return await page(request, "groups.html", groups=found, siblings=siblings, tokens=tokens, asked=asked, kinds=kinds)
 
 
 @ROUTER.get("/pass-rates")
@@ -208,7 +211,20 @@ async def instance(
     newest = await _sessions(request).list(SessionFilter(instance=instance_id), limit=50)
     check = await instances.verified(instance_id)
     days = await days_of(request, instance_id)
-    return await page(request, "instance.html", task=task, days=days, newest=newest, check=check)
+    tested = [seen for seen in newest if seen.standing and seen.standing.verdict in _TESTED and not seen.standing.mask]
+    view = await _sessions(request).view(tested[0].record.sid) if tested else None
+    ended = [one.record.ended_at - one.record.created_at for one in newest if one.record.ended_at]
+    return await page(
+        request,
+        "instance.html",
+        task=task,
+        days=days,
+        newest=newest,
+        check=check,
+        last=view.graded.verdict if view and view.graded else None,
+        lasted=median(ended) if ended else None,
+        lasted_of=len(ended),
+    )
 
 
 @ROUTER.get("/actions")

@@ -26,13 +26,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.insight.records import Group, RunCount, Timed, Unsound, VerdictCount
-from sandbox_server.catalogue.tables import InstanceRow, PassHourRow, SessionRow, VerdictRow
+from sandbox_server.catalogue.tables import InstanceRow, PassHourRow, PatchRow, SessionRow, VerdictRow
 from sandbox_server.records import VerdictName
 from sandbox_server.slices import sliced
 
 T = TypeVar("T")
 
 HOUR_S = 3600.0
+_COMPARED = 1 << 16  # bytes of a patch
 _FEW_GROUPS = 200
 _MEMBERS = 40
 """Number of newest verdicts that are read to find the groups that were graded last."""
@@ -275,8 +276,12 @@ def _timed(*conditions: ColumnElement[bool]) -> Select[*tuple[Any, ...]]:
             func.coalesce(VerdictRow.queue_s, 0.0),
             func.coalesce(VerdictRow.grade_s, 0.0),
             func.coalesce(VerdictRow.tripwires, literal_column("'{}'")),
+            SessionRow.instance_id,
+            # SQLite reads all of a diff before the column behind it, but not to know its length
+            func.coalesce(case((func.length(PatchRow.diff).between(1, _COMPARED), PatchRow.sha256)), ""),
         )
         .outerjoin(VerdictRow, VerdictRow.sid == SessionRow.sid)
+        .outerjoin(PatchRow, PatchRow.sid == SessionRow.sid)
         .where(_ENDED, *conditions)
         .order_by(SessionRow.ended_at.desc())
         .limit(_MOST)

@@ -1,5 +1,6 @@
 """Lists of sessions by filters, with cursors, and of one instance's verdicts."""
 
+from collections.abc import Collection
 from dataclasses import fields
 from typing import Any
 
@@ -8,7 +9,7 @@ from sqlalchemy.orm import aliased
 
 from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.insight.records import Seen, SessionFilter, Standing
-from sandbox_server.catalogue.tables import SessionRow, VerdictRow
+from sandbox_server.catalogue.tables import MetricRow, SessionRow, VerdictRow
 from sandbox_server.records import SessionRecord
 from sandbox_server.slices import sliced
 
@@ -77,17 +78,24 @@ class Listing:
                 seen += [Seen(SessionRecord(*row[: len(_SESSION)]), _standing(row[len(_SESSION) :])) for row in rows]
         return sorted(seen, key=lambda one: (one.record.created_at, one.record.sid))
 
-    async def verdicts_of(self, instance_id: str, *, limit: int = 2000) -> list[tuple[str, Standing]]:
-        """(sid, verdict) of the instance's newest gradings, the newest first."""
+    async def tokens_of(self, sids: Collection[str]) -> dict[str, float]:
+        """Sid -> tokens of the rollout, of those graded sessions whose trainer reported any."""
+        found = select(MetricRow.sid, MetricRow.value).where(MetricRow.name == "tokens", MetricRow.sid.in_(sids))
+        async with self._database.reading() as connection:
+            rows: Any = (await connection.execute(found)).all()
+        return {sid: value for sid, value in rows}
+
+    async def verdicts_of(self, instance_id: str, *, limit: int = 2000) -> list[tuple[str, Standing, float]]:
+        """(sid, verdict, seconds of the grading) of the instance's newest gradings, the newest first."""
         newest = (
-            select(VerdictRow.sid, *_STANDING)
+            select(VerdictRow.sid, *_STANDING, VerdictRow.grade_s)
             .where(VerdictRow.instance_id == instance_id)
             .order_by(VerdictRow.graded_at.desc())
             .limit(limit)
         )
         async with self._database.reading() as connection:
             rows: Any = (await connection.execute(newest)).all()
-        return [(row[0], Standing(*row[1:])) for row in rows]
+        return [(row[0], Standing(*row[1:-1]), row[-1]) for row in rows]
 
 
 def fits(record: SessionRecord, wanted: SessionFilter) -> bool:

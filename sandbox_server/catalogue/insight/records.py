@@ -153,6 +153,9 @@ class Timed:
     grade_s: float = 0.0
     """The rest of its grading."""
     tripwires: Mapping[str, int] = field(default_factory=dict)
+    instance_id: str = ""
+    patch_sha256: str = ""
+    """"" for a session without a patch, and for a patch that is too large to be compared."""
 
 
 @dataclass(frozen=True, slots=True)

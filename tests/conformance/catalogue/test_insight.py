@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from hashlib import sha256
 
 import pytest
 from alembic import command
@@ -18,10 +19,11 @@ from sandbox_server.catalogue.insight.records import Group, GroupKind, PassRate,
 from sandbox_server.catalogue.insight.search import ActionSearch
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
+from sandbox_server.catalogue.rollouts import Rollouts
 from sandbox_server.insight.overview import Insight
 from sandbox_server.insight.rates import DAY_S, PassRates
 from sandbox_server.protocols.insight import overview_fields
-from sandbox_server.records import GradedSession, SessionRecord, Verdict, VerdictName
+from sandbox_server.records import GradedSession, PatchRecord, SessionRecord, Verdict, VerdictName
 from sandbox_server.state.nodes import NodeRecord
 
 R, U, E, I = VerdictName.RESOLVED, VerdictName.UNRESOLVED, VerdictName.EMPTY_PATCH, VerdictName.INFRA  # noqa: E741
@@ -218,7 +220,36 @@ async def test_lists(counts: Counts, database: Database, rare: int, monkeypatch:
             assert (seen.standing and (seen.standing.verdict, seen.standing.mask)) == graded
             assert fits(seen.record, wanted)
     found = await listing.verdicts_of("x-1", limit=2)
-    assert [(sid, standing.verdict) for sid, standing in found] == [("6", "infra"), ("5", "empty_patch")]
+    assert [(sid, one.verdict, grade_s) for sid, one, grade_s in found] == [
+        ("6", "infra", 7.0),
+        ("5", "empty_patch", 7.0),
+    ]
+
+
+async def test_tokens_of_a_group(counts: Counts, database: Database) -> None:
+    rollouts = Rollouts(database)
+    await rollouts.save_metrics("1", {"tokens": 4000.0, "steps": 3.0}, run="a", at=1050.0)
+    await rollouts.save_metrics("3", {"tokens": 5.0}, run="a", at=1050.0)
+    assert await Listing(database).tokens_of(["1", "2"]) == {"1": 4000.0}
+    assert await Listing(database).tokens_of([]) == {}
+
+
+async def test_patches_that_several_instances_share(counts: Counts, database: Database) -> None:
+    """A change of how tests run fits many instances, and is in no other list."""
+    history, large = History(database), b"+" * (1 << 16) + b"!"
+    patches = {"1": b"+same", "2": b"+own", "3": b"+same", "4": b"+of one", "5": large, "6": b"", "7": large}
+    for sid, diff in patches.items():
+        digest = sha256(diff).hexdigest()
+        await history.save_patch(PatchRecord(sid, ROWS[int(sid) - 1][2], diff, "", "c", 1040.0, digest))
+    await history.save_patch(PatchRecord("8", "x-3", None, "gone", "c", 1040.0))
+
+    async def nodes() -> list[NodeRecord]:
+        return []
+
+    insight = Insight(counts, Listing(database), ActionSearch(database), nodes)
+    seen = await insight.overview(window_s=clock.now())
+    assert seen.tripwires == {"runner_files": 7, "patch:identical to one of another instance": 2}
+    assert (await insight.overview(run="b", window_s=clock.now())).tripwires == {"runner_files": 3}
 
 
 async def _pages(listing: Listing, wanted: SessionFilter, limit: int) -> Sequence[str]:
