@@ -51,6 +51,14 @@ def _lines(seen: dict[str, Any], nodes: list[dict[str, Any]]) -> list[str]:
         faults = "; ".join(f"{reason}: {text}" for reason, text in node["faults"].items())
         lines.append(
             f"{node['node']:<24} {node['status']:<8} {node['used']:>4}/{node['slots']} sessions"
-            f" {node['waiting']:>4} waiting {node['gradings']:>3}/{node['grade_slots']} gradings  {faults}".rstrip()
+            f" {node['waiting']:>4} waiting {node['gradings']:>3}/{node['grade_slots']} gradings{_host(node['vitals'])}"
+            f"  {faults}".rstrip()
         )
     return lines
+
+
+def _host(vitals: dict[str, Any]) -> str:
+    if not vitals:
+        return ""
+    kills = f", {vitals['oom_kills']} OOM kills" if vitals["oom_kills"] else ""
+    return f"  engine {seconds(vitals['engine_ms'] / 1000)}, disk {vitals['disk_used']:.0%}{kills}"
