@@ -222,10 +222,9 @@ def _records(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     at = 0
     while at < len(data):
         space = data.find(b" ", at, at + 20)
-        size = _decimal(data[at:space]) if space > 0 else 0
-        record = data[space + 1 : at + size]
-        name, equals, value = record.partition(b"=")
-        if not equals or not value.endswith(b"\n") or at + size > len(data):
+        size = _decimal(data[at:space]) if space > at else 0
+        name, equals, value = data[space + 1 : at + size].partition(b"=")
+        if not size or not equals or not value.endswith(b"\n") or at + size > len(data):
             raise Unusable("the attributes of a member")
         yield name, value[:-1]
         at += size

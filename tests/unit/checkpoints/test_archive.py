@@ -92,3 +92,62 @@ def test_devices_and_old_forms_are_refused(kind: bytes) -> None:
     told.type = kind
     with pytest.raises(Unusable):
         list(unpacked(told.tobuf(tarfile.USTAR_FORMAT)))
+
+
+def forged(whole: bytes, *, size: int) -> bytes:
+    """The archive with another size in its first header, whose checksum is right."""
+    block = whole[:124] + b"%011o\0" % size + whole[136:512]
+    total = sum(block[:148]) + 8 * ord(" ") + sum(block[156:])
+    return block[:148] + b"%06o\0 " % total + block[156:] + whole[512:]
+
+
+A_FILE, A_LINK = Member(b"/a", Kind.FILE, size=3), Member(b"/a", Kind.SYMLINK, target=b"b")
+LONG_MAP = [(number, 0) for number in range(20_000)]
+
+
+@pytest.mark.parametrize(
+    "archive",
+    [
+        pytest.param(packed((A_FILE, None, b"abc")).replace(b"/a\0", b"/b\0", 1), id="a header with another checksum"),
+        pytest.param(forged(packed((A_LINK, None, b"")), size=512) + END, id="a link with data"),
+        pytest.param(packed((Member(b"/" + b"a\0" * 60, Kind.FILE), None, b"")), id="a path with NUL"),
+        pytest.param(packed((Member(b"/a", Kind.FILE, uid=10**20), None, b"")), id="an owner of 21 digits"),
+        pytest.param(packed((A_FILE, LONG_MAP, b"")), id="a sparse file with a map of 100 kB"),
+        pytest.param(
+            forged(packed((A_FILE, [(0, 3)], b"abc")), size=4 * 512) + END, id="a sparse file with more data than told"
+        ),
+    ],
+)
+def test_what_does_not_add_up_is_refused(archive: bytes) -> None:
+    """A forged member is made on the host of a container, or hides the members after it."""
+    with pytest.raises(Unusable):
+        list(unpacked(archive))
+
+
+def test_attributes_that_end_in_zeros_are_refused() -> None:
+    """The rest of the attributes has no length, so the same place is read for ever: a server's thread spins."""
+    told = header(Member(b"/" + b"a" * 150, Kind.FILE))
+    assert told[512:].startswith(b"161 path=/aaa")
+    with pytest.raises(Unusable, match="attributes"):
+        list(unpacked(forged(told, size=512) + END))
+
+
+def test_attributes_have_a_bound() -> None:
+    """A header of a hostile container says how much memory the server takes."""
+    told = forged(header(Member(b"/" + b"a" * 150, Kind.FILE)), size=1 << 30)
+    asked: list[int] = []
+
+    def read(size: int) -> bytes:
+        asked.append(size)
+        return told[:size]
+
+    with pytest.raises(Unusable, match="too long"):
+        list(members(read))
+    assert asked == [512]
+
+
+def test_only_attributes_of_users_are_read() -> None:
+    """`security.capability` from a container gives a program in the next one rights of root."""
+    given_to = Member(b"/a", Kind.FILE, xattrs={b"security.capability": b"x", b"trusted.a": b"x", b"user.a": b"1"})
+    [(member, _)] = unpacked(packed((given_to, None, b"")))
+    assert member.xattrs == {b"user.a": b"1"}
