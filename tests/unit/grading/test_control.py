@@ -1,11 +1,16 @@
 """Which runs clear the host when a grading breaks off; real ones are in tests/conformance/grading/test_blame.py."""
 
+import time
+from typing import cast
+
 import pytest
 
 from sandbox_server.catalogue.instance import SandboxSpec, ScriptGrader, TaskInstance
+from sandbox_server.errors import EngineUnavailable, SandboxLost, SandboxPaused
 from sandbox_server.grading.base import TestRun as Run  # pytest would collect a name that begins with Test
-from sandbox_server.grading.control import Control
+from sandbox_server.grading.control import BrokeOff, Control, blaming, is_suspect
 from sandbox_server.records import VerdictName
+from sandbox_server.sandbox.outside import Outside, Seen
 
 _INSTANCE = TaskInstance(
     instance_id="c__c-1",
@@ -36,3 +41,93 @@ async def test_gold_clears_the_host_where_the_unpatched_tree_gives_no_results(
 
     assert await Control(run, kept_s=60).works(_INSTANCE, image="i", since=0.0) is works
     assert asked == patches
+
+
+class SeenFrom:
+    """Replaces `Outside`: what the engine says about one container."""
+
+    def __init__(self, answer: Seen | Exception) -> None:
+        self._answer = answer
+
+    async def see(self, container_id: str) -> Seen:
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+
+def _seen(*, running: bool = False, oom_killed: bool = False, exit_code: int = 0) -> Seen:
+    return Seen("i", "@0", running, oom_killed, exit_code)
+
+
+_LOST = SandboxLost("gone")
+
+
+async def _broke_off(answer: Seen | Exception, error: Exception = _LOST, patch: bytes = b"x") -> Exception:
+    with pytest.raises(Exception) as raised:
+        async with blaming(cast(Outside, SeenFrom(answer)), "c", image="i", patch=patch):
+            raise error
+    return raised.value
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "outer"),
+    [
+        (_seen(exit_code=137), _LOST, True),
+        (_seen(exit_code=143), _LOST, True),
+        (_seen(exit_code=137, oom_killed=True), _LOST, False),
+        (_seen(exit_code=1), _LOST, False),
+        (_seen(running=True), SandboxPaused("paused"), True),
+        (_seen(running=True), ValueError("a defect"), False),
+        (SandboxLost("no such container"), _LOST, True),
+    ],
+)
+async def test_whose_fault_it_looks_like(answer: Seen | Exception, error: Exception, outer: bool) -> None:
+    """A patch that fills its memory is taken for a restart of the engine, or a restart for the patch."""
+    broken = await _broke_off(answer, error)
+    assert isinstance(broken, BrokeOff) and broken.outer is outer and broken.error is error
+
+
+async def test_without_a_patch_or_an_engine_nobody_is_blamed() -> None:
+    """The control's own failure, or the engine's, counts against the next patch."""
+    assert await _broke_off(_seen(exit_code=1), patch=b"") is _LOST
+    assert await _broke_off(EngineUnavailable("away")) is _LOST
+
+
+def _broken(*, outer: bool) -> BrokeOff:
+    return BrokeOff(_LOST, image="i", outer=outer)
+
+
+def test_one_more_attempt_is_made_only_if_it_can_decide() -> None:
+    """A failure that every attempt shared is a mask for lack of a second one; or attempts never end."""
+    own, outer = _broken(outer=False), _broken(outer=True)
+    asked = [([own], 1), ([own, own], 2), ([outer], 1), ([own], 2), ([], 0)]
+    assert [is_suspect(breaks, attempts) for breaks, attempts in asked] == [True, False, False, False, True]
+
+
+@pytest.mark.parametrize(("outer", "runs"), [(False, 1), (True, 2)])
+async def test_a_restart_of_the_engine_is_cleared_by_a_later_control_alone(outer: bool, runs: int) -> None:
+    """The control of a minute ago says nothing about kills since then: the patch would be blamed for them."""
+    asked = []
+
+    async def run(instance: TaskInstance, patch: bytes) -> Run:
+        asked.append(patch)
+        return Run(VerdictName.RESOLVED, "", f2p_count=0, p2p_count=0)
+
+    control = Control(run, kept_s=60)
+    assert await control.works(_INSTANCE, image="i", since=0.0)
+    assert await control.blames(_INSTANCE, [_broken(outer=outer)] * 3, began=time.monotonic())
+    assert len(asked) == runs
+
+
+async def test_a_control_is_of_one_row_on_one_image() -> None:
+    """A good run on the old image, or of the row as it was, blames patches for a broken new one."""
+    asked = []
+
+    async def run(instance: TaskInstance, patch: bytes) -> Run:
+        asked.append(instance.row_sha256)
+        return Run(VerdictName.RESOLVED, "", f2p_count=0, p2p_count=0)
+
+    control = Control(run, kept_s=60)
+    for row, image in (("1", "i"), ("1", "i"), ("2", "i"), ("1", "j")):
+        assert await control.works(_INSTANCE.model_copy(update={"row_sha256": row}), image=image, since=0.0)
+    assert asked == ["1", "2", "1"]

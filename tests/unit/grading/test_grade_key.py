@@ -33,6 +33,13 @@ def test_whatever_could_change_the_verdict_changes_the_key(other: str) -> None:
     assert other != _KEY
 
 
+def test_without_a_patch_its_cause_counts() -> None:
+    """The verdict quotes why there is no patch: it would quote another session's reason."""
+    causes = ("the agent removed the work tree", "the patch is too large")
+    assert len({grade_key(instance(), None, _FACTS, cause) for cause in causes}) == 2
+    assert {grade_key(instance(), b"x", _FACTS, cause) for cause in causes} == {_KEY}
+
+
 def test_the_key_is_stable() -> None:
     """Stored verdicts are found again after a restart, whatever order the row's maps come back in."""
     one = instance(files={"a": "1", "b": "2"})

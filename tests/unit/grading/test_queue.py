@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 
+import pytest
 from prometheus_client import REGISTRY
 
 from sandbox_server.catalogue.instance import SandboxSpec, ScriptGrader, TaskInstance
@@ -202,6 +203,41 @@ async def test_what_needs_no_run_needs_no_slot() -> None:
     assert len(grading.begun) == 3
     grading.gate.set()
     await asyncio.gather(busy, *empty)
+
+
+async def test_the_newest_verdicts_are_kept_until_they_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A verdict that is on its way to SQL is found by a second grading."""
+    monkeypatch.setattr("sandbox_server.grading.queue._REMEMBERED", 1)
+    grading = HeldGrading()
+    grading.gate.set()
+    queue = queue_of(grading)
+    for patch in (b"old", b"new", b"new"):
+        await queue.verdict(request(patch))
+    assert [begun.patch for begun in grading.begun] == [b"old", b"new"]
+
+
+async def test_a_verdict_without_a_run_says_nothing_about_durations() -> None:
+    """Patches that do not apply end at once: the instance's next grading would pass for a short one."""
+    grading = HeldGrading(replace(_RESOLVED, name=VerdictName.PATCH_FAILED, timings_s={"total": 0.1}))
+    grading.verdicts.append(replace(_RESOLVED, timings_s={"tests": 30.0, "total": 40.0}))
+    grading.gate.set()
+    queue = queue_of(grading)
+    await queue.verdict(request(b"refused"))
+    assert await queue._durations.expected("q__q-1") == 0.0
+    await queue.verdict(request(b"graded"))
+    assert await queue._durations.expected("q__q-1") == 40.0
+
+
+async def test_the_next_container_is_made_when_a_grading_ends() -> None:
+    """It was refused while as many were ahead as may be, and nobody asks for it again: its grading waits for a boot."""
+    grading = HeldGrading()
+    queue = queue_of(grading, concurrency=1)
+    asked = [asyncio.create_task(queue.verdict(request(name.encode(), sid=name))) for name in ("1", "2", "3")]
+    await settle()
+    assert grading.expected == ["2", "3"]
+    grading.gate.set()
+    await asyncio.gather(*asked)
+    assert grading.expected[:3] == ["2", "3", "3"]
 
 
 async def test_containers_made_ahead_are_asked_for_and_given_back() -> None:
