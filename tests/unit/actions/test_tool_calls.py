@@ -344,6 +344,7 @@ def test_the_shell_and_the_editor_of_the_text_dialects():
         ("str_replace_editor", {"command": "create", "path": "/a", "file_text": {}}, "file_text is a text"),
         ("str_replace_editor", {"command": "insert", "path": "/a", "insert_line": 1.5}, "insert_line is an integer"),
         ("str_replace_editor", {"command": "insert", "path": "/a", "insert_line": True}, "insert_line is an integer"),
+        ("str_replace_editor", {"command": "insert", "path": "/a", "insert_line": "9" * 5000}, "insert_line is an int"),
         ("str_replace_editor", {"command": "view", "path": "/a", "view_range": 7}, "view_range is a list"),
         ("str_replace_editor", {"command": "view", "path": "/a", "lines": 7}, "str_replace_editor has no parameter"),
     ],
