@@ -103,6 +103,22 @@ async def test_a_full_line_is_shared_too() -> None:
     assert (queue.used, queue.waiting) == (1, 0)
 
 
+async def test_two_runs_do_not_put_each_other_out() -> None:
+    """With one ticket more than the other run has, each start of the one would refuse a start of the other."""
+    queue = FairQueue(1, most_waiting=3)
+    starts = Starts(queue)
+    for run in ("a", "a", "a", "b"):
+        starts.begin(run)
+    await settle()
+    assert queue.waiting_by_run() == {"a": 2, "b": 1}
+    _, refused = starts.begin("b")
+    await settle()
+    with pytest.raises(QueueFull):
+        refused.result()
+    assert queue.waiting_by_run() == {"a": 2, "b": 1}
+    await starts.close()
+
+
 async def test_nobody_may_wait() -> None:
     """SANDBOX_START_QUEUE=0 would refuse a start for which there is a slot."""
     queue = FairQueue(1, most_waiting=0)

@@ -40,6 +40,10 @@ def test_a_run_begins_no_more_a_minute_than_it_may(monkeypatch: pytest.MonkeyPat
     with pytest.raises(OverQuota, match="SANDBOX_RUN_STARTS_PER_MIN") as refused:
         quotas.begin("a")
     assert refused.value.retry_after_s == 30
+    now = 1059.5
+    with pytest.raises(OverQuota) as refused:
+        quotas.begin("a")
+    assert refused.value.retry_after_s == 1, "0 s would mean at once, which is too soon"
     quotas.begin("b")
     now = 1060.0
     quotas.begin("a")

@@ -1,10 +1,12 @@
 """When a run that has used what it may is let in again."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from sandbox_server.errors import OverQuota
 from sandbox_server.pool.spending import Spending, SpendingBounds
-from sandbox_server.state.usage import Kind, Spent, Usage
+from sandbox_server.state.usage import Kind, Reading, Spent, Usage
 
 
 class Used(Usage):
@@ -13,10 +15,14 @@ class Used(Usage):
     def __init__(self, **slices: list[tuple[float, float]]) -> None:
         self._found = slices
         self.asked = 0
+        self.counted: list[tuple[str, Kind, float]] = []
 
     async def spent(self, account: str, kinds: object) -> dict[Kind, Spent]:
         self.asked += 1
         return {kind: Spent(self._found.get(kind.value, [])) for kind in Kind}
+
+    async def count(self, readings: Sequence[Reading]) -> None:
+        self.counted += [(reading.account, reading.kind, reading.shows_s) for reading in readings]
 
 
 def test_the_wait_ends_when_enough_has_left_the_window() -> None:
@@ -38,3 +44,13 @@ async def test_each_kind_has_its_own_bound() -> None:
     asked = usage.asked
     await Spending(usage, SpendingBounds(0, 0, 3600)).check("a")
     assert usage.asked == asked, "without a bound a start must not wait for Redis"
+
+
+async def test_gradings_are_counted_where_they_have_a_bound() -> None:
+    """Each grading writes to Redis although nobody reads it; or the bound is of nothing."""
+    for grading_s, counted in ((0, []), (8, [("a", Kind.GRADING, 2.5)])):
+        usage = Used()
+        spending = Spending(usage, SpendingBounds(100, grading_s, 3600))
+        spending.graded("a", 2.5)
+        await spending.close()
+        assert usage.counted == counted
