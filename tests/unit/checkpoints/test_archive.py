@@ -94,11 +94,11 @@ def test_devices_and_old_forms_are_refused(kind: bytes) -> None:
         list(unpacked(told.tobuf(tarfile.USTAR_FORMAT)))
 
 
-def forged(whole: bytes, *, size: int) -> bytes:
-    """The archive with another size in its first header, whose checksum is right."""
-    block = whole[:124] + b"%011o\0" % size + whole[136:512]
+def forged(whole: bytes, *, size: int, at: int = 0) -> bytes:
+    """The archive with another size in the header at `at`, whose checksum is right."""
+    block = whole[at : at + 124] + b"%011o\0" % size + whole[at + 136 : at + 512]
     total = sum(block[:148]) + 8 * ord(" ") + sum(block[156:])
-    return block[:148] + b"%06o\0 " % total + block[156:] + whole[512:]
+    return whole[:at] + block[:148] + b"%06o\0 " % total + block[156:] + whole[at + 512 :]
 
 
 A_FILE, A_LINK = Member(b"/a", Kind.FILE, size=3), Member(b"/a", Kind.SYMLINK, target=b"b")
@@ -114,7 +114,8 @@ LONG_MAP = [(number, 0) for number in range(20_000)]
         pytest.param(packed((Member(b"/a", Kind.FILE, uid=10**20), None, b"")), id="an owner of 21 digits"),
         pytest.param(packed((A_FILE, LONG_MAP, b"")), id="a sparse file with a map of 100 kB"),
         pytest.param(
-            forged(packed((A_FILE, [(0, 3)], b"abc")), size=4 * 512) + END, id="a sparse file with more data than told"
+            forged(packed((A_FILE, [(0, 3)], b"abc")), size=4 * 512, at=1024) + END,
+            id="a sparse file with less data than told",
         ),
     ],
 )

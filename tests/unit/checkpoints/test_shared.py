@@ -1,5 +1,6 @@
 """Checkpoints of other nodes, in an object store: a real server that speaks S3, and a folder."""
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,8 @@ from sandbox_server.checkpoints.store import Checkpoints
 from tests.s3 import Bucket, bucket
 
 DATA = os.urandom(3_000_000)
+OTHERS = json.dumps(Checkpoint("8", 4, "image", 1.5).to_json()).encode()
+"""A whole checkpoint of another session."""
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +107,27 @@ async def test_blocks_are_written_once(tmp_path: Path, objects: Objects) -> None
     assert written == ["checkpoints/7/2.json"] and await objects.keys("blocks") == first
 
 
+async def test_blocks_in_use_are_written_again_after_an_hour(
+    tmp_path: Path, objects: Objects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bucket's rule removes objects by age: of a long session, blocks that its newest checkpoint needs."""
+    a = await node(tmp_path / "a", objects)
+    await saved(a, 1)
+    for name in await objects.keys("blocks"):
+        await objects.remove(name)
+    monkeypatch.setattr("sandbox_server.checkpoints.shared._AGAIN_S", 0.0)
+    await saved(a, 2)
+    assert await fetched(await node(tmp_path / "b", objects), 9) is not None
+
+
+async def test_uploads_do_not_pile_up(tmp_path: Path, objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store slower than the sessions keeps the blocks of all their checkpoints from being removed."""
+    a = await node(tmp_path / "a", objects)
+    monkeypatch.setattr("sandbox_server.checkpoints.shared._MOST_WAITING", 0)
+    await saved(a, 1)
+    assert await objects.keys("checkpoints/7") == []
+
+
 @pytest.mark.parametrize("harm", [b"\0\0\0\x05other", b"", bytes(10 << 20)], ids=["other", "empty", "large"])
 async def test_a_damaged_one_is_replaced_by_an_older_one(tmp_path: Path, objects: Objects, harm: bytes) -> None:
     """A copy gets files that are not its original's; or the damaged one is tried again and again."""
@@ -118,7 +142,7 @@ async def test_a_damaged_one_is_replaced_by_an_older_one(tmp_path: Path, objects
     assert await objects.keys("checkpoints/7") == ["checkpoints/7/1.json"]
 
 
-@pytest.mark.parametrize("described", [b"", b"{}", b"[]", b"\xff", b'{"sid": "8", "seq": 4}'])
+@pytest.mark.parametrize("described", [b"", b"{}", b"[]", b"\xff", b'{"sid": "8", "seq": 4}', OTHERS])
 async def test_what_is_no_checkpoint_is_none(tmp_path: Path, objects: Objects, described: bytes) -> None:
     """Something else in the bucket stops restores."""
     await objects.put("checkpoints/7/4.json", described)

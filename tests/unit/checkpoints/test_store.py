@@ -185,6 +185,67 @@ async def test_a_damaged_block_is_written_again(tmp_path: Path) -> None:
     assert await read(store, await stored(store, 2, data)) == data
 
 
+async def test_what_stands_outlives_a_damaged_block(tmp_path: Path) -> None:
+    """A box's checkpoint goes with another one's; or the next checkpoint relies on the block that is damaged."""
+    before, data = Checkpoints(tmp_path, most_bytes=1 << 30), os.urandom(100_000)
+    await before.open()
+    async with before.writing() as writing:
+        await writing.add(Part.FILES, data)
+        await before.keep(writing, Checkpoint("box-7", 0, "sha256:1", 1.5, stands=True))
+    first = await stored(before, 1, data)
+    (path,) = blocks(tmp_path)
+    path.write_bytes(path.read_bytes()[:-3] + b"bad")
+    store = Checkpoints(tmp_path, most_bytes=1 << 30)
+    await store.open()
+    with pytest.raises(Damaged):
+        await read(store, first)
+    kept = store.find("box-7", 0)
+    assert kept is not None and not store.find("1", 1)
+    await stored(store, 2, data)
+    assert await read(store, kept) == data
+
+
+async def test_a_block_that_cannot_be_read_now_is_kept(tmp_path: Path) -> None:
+    """For want of descriptors, checkpoints of other sessions that are whole are removed."""
+    before, data = Checkpoints(tmp_path, most_bytes=1 << 30), os.urandom(100_000)
+    await before.open()
+    first, second = await stored(before, 1, data), await stored(before, 2, data)
+    (path,) = blocks(tmp_path)
+    store = Checkpoints(tmp_path, most_bytes=1 << 30)
+    await store.open()
+    path.rename(tmp_path / "aside")
+    path.mkdir()
+    with pytest.raises(Damaged):
+        await read(store, first)
+    path.rmdir()
+    (tmp_path / "aside").rename(path)
+    assert store.find("1", 2) == second and await read(store, second) == data
+
+
+async def test_a_checkpoint_taken_again_replaces_the_former(tmp_path: Path) -> None:
+    """The blocks of the former stay on the disk, counted as nobody's."""
+    store = Checkpoints(tmp_path, most_bytes=1 << 30)
+    await store.open()
+    await stored(store, 1, os.urandom(100_000))
+    last = await stored(store, 1, data := os.urandom(100_000))
+    assert len(blocks(tmp_path)) == 1 and await read(store, last) == data
+    store.drop(last)
+    assert store.total_bytes == store._kept_bytes == 0
+
+
+async def test_the_order_of_use_outlives_the_server(tmp_path: Path) -> None:
+    """After a restart the checkpoint used last is the first to go; or half a block of a killed server stays."""
+    before = Checkpoints(tmp_path, most_bytes=1 << 30)
+    await before.open()
+    for seq in (1, 2, 3):
+        await stored(before, seq, os.urandom(1000))
+        os.utime(tmp_path / f"1-{seq}.json", (100 - seq, 100 - seq))
+    (part := blocks(tmp_path)[0].with_name("12ab.part")).write_bytes(b"half")
+    store = Checkpoints(tmp_path, most_bytes=1 << 30)
+    await store.open()
+    assert [seq for _, seq in store._known] == [3, 2, 1] and not part.exists()
+
+
 async def test_a_full_disk_is_told(tmp_path: Path) -> None:
     """A checkpoint fills the last of the disk that running sessions need."""
 
