@@ -56,7 +56,8 @@ class RequireKey:
         entries += [(match["key"], _Key(match["name"], match["name"])) for match in named]
         if set(view_keys) & {key for key, _ in entries}:
             raise ValueError(
-                "a key of SANDBOX_VIEW_KEYS is one of SANDBOX_API_KEYS too: its holder could change everything"
+                "a key of SANDBOX_VIEW_KEYS is one of SANDBOX_API_KEYS too, so its holder could change everything; give"
+                " viewers keys of their own"
             )
         entries += [(key, _Key("", "", views=True)) for key in view_keys]
         self._keys = [(_digest(key.encode()), known) for key, known in entries]

@@ -247,5 +247,7 @@ def _faults(url: URL) -> Iterator[None]:
     except (SQLAlchemyError, OSError) as error:  # OSError: refused, unresolved or timed out while connecting
         cause = error.orig if isinstance(error, DBAPIError) else error  # without the statement and its parameters
         where = url.render_as_string(hide_password=True)
-        hint = "; free space on its disk" if any(word in str(cause) for word in _FULL) else ""
+        hint = "; is it running, and is SANDBOX_DATABASE_URL correct?" if isinstance(error, OSError) else ""
+        if any(word in str(cause) for word in _FULL):
+            hint = "; free space on its disk"
         raise CatalogueUnavailable(f"the database {where} failed: {cause}{hint}") from error

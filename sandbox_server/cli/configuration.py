@@ -1,5 +1,7 @@
 """Loads settings and the database for the verbs; a wrong setting ends the command with one line."""
 
+import os
+
 from pydantic import ValidationError
 
 from sandbox_server import settings
@@ -7,7 +9,9 @@ from sandbox_server.catalogue.database import Database
 
 
 def load() -> settings.Settings:
-    """The current settings; exits with code 1 if one is invalid."""
+    """The current settings; exits with code 1 if one is invalid, or if SANDBOX_ENV_FILE cannot be read."""
+    if (file := os.environ.get("SANDBOX_ENV_FILE")) and not os.access(file, os.R_OK):
+        raise SystemExit(f"error: SANDBOX_ENV_FILE: {file} cannot be read; correct the path, or unset it")
     try:
         return settings.load()
     except ValidationError as error:

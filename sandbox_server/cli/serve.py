@@ -102,7 +102,10 @@ def run(settings: Settings, build: Build) -> None:
     listener = _bound(config, settings)
     settings = settings.model_copy(update={"port": listener.getsockname()[1]})  # announced to other nodes
     opening = _Opening(build)
-    config.app = app = create_app(settings, opening)
+    try:
+        config.app = app = create_app(settings, opening)
+    except ValueError as error:
+        raise SystemExit(f"error: {error}") from None
     if settings.log_level != "debug":  # uvicorn prints 250 lines of stack, in which a newcomer has to find the reason
         logging.getLogger("uvicorn.error").addFilter(lambda _: opening.error is None)
     with listener:

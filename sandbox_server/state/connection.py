@@ -16,7 +16,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from sandbox_server.errors import StateUnavailable
-from sandbox_server.state.pipeline import ErrorAnswer, Pipeline, Word, packed
+from sandbox_server.state.pipeline import WHAT_NEXT, ErrorAnswer, Pipeline, Word, packed
 
 _CONNECTIONS = 16
 """Size of the pool of one process."""
@@ -75,7 +75,7 @@ class Connection:
         except TimeoutError:
             raise StateUnavailable(f"Redis gave no answer within {self.timeout_s:g} s.") from None
         except (RedisError, OSError) as error:
-            raise StateUnavailable(f"Redis: {error or type(error).__name__}") from error
+            raise StateUnavailable(f"Redis: {error or type(error).__name__}{WHAT_NEXT}") from error
 
     async def send(self, *words: Word) -> Any:
         """Send one command; the reply is bytes, int, None or a list. Raises StateUnavailable."""

@@ -110,6 +110,8 @@ class _Link(asyncio.Protocol):
             self._timer = self._loop.call_at(self._waiting[0][1], self._late)
 
 
+WHAT_NEXT = "; is it running, and is SANDBOX_REDIS_URL correct?"
+"""The end of an error's text if Redis cannot be reached."""
 _PASSING = ("LOADING", "READONLY", "MASTERDOWN")
 """Error replies during a restart or failover of Redis."""
 _FIRST_PAUSE_S = 0.05
@@ -164,7 +166,7 @@ class Pipeline:
                 if not str(answer).startswith(_PASSING):
                     raise
                 raise StateUnavailable(f"Redis: {answer}") from answer
-        raise StateUnavailable(f"Redis: {error}")
+        raise StateUnavailable(f"Redis: {error}{WHAT_NEXT}")
 
     def close(self) -> None:
         """Close the connection."""

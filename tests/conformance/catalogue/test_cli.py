@@ -92,6 +92,12 @@ def test_each_file_is_imported_whole_or_not_at_all(run: Run, tmp_path: Path) -> 
         (("instances", "list"), {"SANDBOX_DATABASE_URL": "mysql://x"}, "SANDBOX_DATABASE_URL: no support for mysql"),
         (("instances", "list"), {"SANDBOX_DATABASE_URL": "postgresql://u:secret@127.0.0.1:1/x"}, "the database"),
         (("instances", "list"), {"SANDBOX_PORT": "x"}, "SANDBOX_PORT: "),
+        (("instances", "list"), {"SANDBOX_ENV_FILE": "/nope"}, "SANDBOX_ENV_FILE: /nope cannot be read"),
+        (
+            ("serve",),
+            {"SANDBOX_API_KEYS": "a-long-key", "SANDBOX_VIEW_KEYS": "a-long-key"},
+            "a key of SANDBOX_VIEW_KEYS",
+        ),
     ],
 )
 def test_errors_are_one_line(run: Run, arguments: tuple[str, ...], variables: dict[str, str], why: str) -> None:
