@@ -148,6 +148,14 @@ def test_what_the_tests_are_started_by_is_the_runners(fields: dict[str, object],
     assert screen(edit(path), task.model_copy(update={"files": {path: ""}}), "strip").stripped == ()
 
 
+def test_tests_that_are_placed_over_the_patch_may_be_edited() -> None:
+    """An honest edit of a test would be left out and reported as one of the runner's."""
+    grader = SweproGrader(
+        run_script="", parser_script="", selected_test_files=("spec/a.js",), restore_tests="git checkout x -- spec/a.js"
+    )
+    assert screen(edit("spec/a.js"), instance().model_copy(update={"grader": grader}), "strip").stripped == ()
+
+
 def test_the_product_that_a_command_runs_may_be_edited() -> None:
     """It is what the task is about."""
     command = "python main.py < in.txt | diff - tests/out.txt"

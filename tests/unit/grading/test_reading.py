@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sandbox_server.catalogue.diff import touched_paths
+from sandbox_server.catalogue.git_process import GitFailed
 from sandbox_server.grading.reading import GitReading, plain
 
 _ENV = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1"}
@@ -135,6 +136,24 @@ def test_gnu_patch_gets_no_link() -> None:
     link = b"diff --git a/x b/x\nnew file mode 120000\n--- /dev/null\n+++ b/x\n@@ -0,0 +1 @@\n+.git\n\\ No newline\n"
     hook = b"diff --git a/x/a b/x/a\nnew file mode 100755\n--- /dev/null\n+++ b/x/a\n@@ -0,0 +1 @@\n+a\n"
     assert plain(hook) == hook and plain(link + hook) == b""
+
+
+@pytest.mark.parametrize("path", [b"b//etc/x", b"b/../../x", b"b/.."])
+def test_gnu_patch_gets_no_path_outside(path: bytes) -> None:
+    """Some releases of it follow such a name."""
+    assert plain(b"--- /dev/null\n+++ %b\n@@ -0,0 +1 @@\n+a\n" % path) == b""
+
+
+async def test_a_patch_that_git_cannot_read_in_time_is_refused(
+    reading: GitReading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be graded although nobody knows which files it touches."""
+
+    async def late(*_: object, **__: object) -> bytes:
+        raise GitFailed("not done within 60 s", ended_by_us=True)
+
+    monkeypatch.setattr("sandbox_server.grading.reading.run_git", late)
+    assert await reading.misread(b"x") == "git cannot read it: not done within 60 s"
 
 
 @settings(max_examples=200)

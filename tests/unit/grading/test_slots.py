@@ -54,6 +54,29 @@ async def test_who_waited_long_enough_is_overtaken_no_more() -> None:
     ]
 
 
+async def test_whoever_leaves_the_queue_leaves_no_crowd() -> None:
+    """The runs of certificates would wait for a grading that was cancelled, as long as they may."""
+    slots = SlotQueue(1)
+    holder = ticket("holder", 0, 0)
+    await slots.enter(holder)
+    waiting = asyncio.create_task(slots.enter(ticket("a", 0, 0)))
+    await settle()
+    waiting.cancel()
+    await asyncio.wait({waiting})
+    await asyncio.wait_for(slots.uncrowded(), 5)
+    slots.leave(holder)
+
+
+async def test_it_is_awaited_until_the_last_request_goes() -> None:
+    """The first of two clients that ask for a reward gives up, and the other one waits behind all the rest."""
+    slots = SlotQueue(1)
+    with slots.awaited("asked"):
+        with slots.awaited("asked"):
+            pass
+        assert await order(slots, ticket("other", 1, 0), ticket("asked", 0, 0)) == ["asked", "other"]
+    assert await order(slots, ticket("other", 1, 0), ticket("asked", 0, 0)) == ["other", "asked"]
+
+
 async def test_awaited_ones_go_sooner_but_not_always() -> None:
     """A trainer's request waits behind gradings without a waiting request; or those starve."""
     slots = SlotQueue(1)

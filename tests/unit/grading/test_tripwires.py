@@ -70,6 +70,13 @@ def test_signs_in_patches() -> None:
     assert with_runner_files({"patch:x": 1}, 0) == {"patch:x": 1}
 
 
+def test_no_more_is_read_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session of many long actions takes a core for as long as it likes."""
+    monkeypatch.setattr("sandbox_server.grading.tripwires._SCANNED", 30)
+    action = "cat /proc/1/maps"
+    assert count([action, action, action, action], None) == {"action:/proc/1": 2}
+
+
 @given(st.lists(st.text(), max_size=3), st.none() | st.binary())
 def test_nothing_raises(actions: list[str], diff: bytes | None) -> None:
     """A lost reward because of a sign that decides nothing would be the worse for it."""
