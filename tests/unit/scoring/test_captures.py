@@ -5,8 +5,10 @@ from typing import cast
 
 import pytest
 
-from sandbox_server.errors import ImageUnavailable, SandboxDiskFull
-from sandbox_server.sandbox.base import ExecResult, Output, Runtime
+from sandbox_server.catalogue.instance import Collect, HarborGrader, SandboxSpec, TaskInstance
+from sandbox_server.errors import ImageUnavailable, InfrastructureError, SandboxDiskFull, SandboxLost
+from sandbox_server.sandbox.base import ContainerSpec, ExecResult, Output, Runtime
+from sandbox_server.sandbox.outside import Seen
 from sandbox_server.scoring.captures import Captures, _Failed
 
 DIFF = b"diff --git a/x b/x\n"
@@ -54,3 +56,101 @@ def test_what_is_no_patch(end: ExecResult, error: type[Exception], why: str) -> 
     with pytest.raises(error, match=why) as raised:
         _captures()._of(end, "/testbed")
     assert getattr(raised.value, "timed_out", False) == end.timed_out
+
+
+class Engine:
+    """Replaces the engine: the container's state, and what each reading of its files gives."""
+
+    sees_files = True
+
+    def __init__(self, *ends: ExecResult, seen: tuple[Seen | Exception, ...] = (), stilled: Seen | None = None) -> None:
+        self.outside = self
+        self._ends = list(ends)
+        self._seen = list(seen)
+        self._stilled = stilled or STOPPED
+        self.bounds: list[float] = []
+        self.made = 0
+        self.removed = 0
+
+    async def see(self, container_id: str) -> Seen:
+        seen = self._seen.pop(0) if self._seen else STOPPED
+        if isinstance(seen, Exception):
+            raise seen
+        return seen
+
+    async def still(self, container_id: str) -> Seen:
+        return self._stilled
+
+    async def beside(self, container_id: str, spec: ContainerSpec, *, folder: str) -> "Engine":
+        return await self.create(spec)
+
+    async def create(self, spec: ContainerSpec) -> "Engine":
+        self.made += 1
+        return self
+
+    async def attach(self, container_id: str) -> "Engine":
+        return self
+
+    async def remove(self, container_id: str) -> None:
+        self.removed += 1
+
+    async def exec(self, argv: list[str], *, timeout_s: float, **how: object) -> ExecResult:
+        self.bounds.append(timeout_s)
+        return self._ends.pop(0)
+
+    container_id = "c"
+
+
+STOPPED = Seen("sha256:1", "@0", running=False, oom_killed=False, exit_code=137)
+RUNNING = Seen("sha256:1", "@0", running=True, oom_killed=False, exit_code=0)
+TASK = TaskInstance(instance_id="c__c-1", repo="c/c", sandbox=SandboxSpec(images=("i",), workdir="/testbed"))
+BROKEN, LATE = _end(6, "fatal"), _end(None)
+
+
+async def _files(engine: Engine, task: TaskInstance = TASK) -> tuple[bytes | None, str]:
+    captures = Captures(cast(Runtime, engine), timeout_s=8, max_bytes=1 << 20, cpu_shares=256)
+    try:
+        return await captures.files("c", task)
+    finally:
+        await captures.close()
+        assert engine.removed == engine.made, "a container of the capture is left"
+
+
+async def test_a_tree_that_cannot_be_read_is_the_policys_if_the_images_can() -> None:
+    """One reading that failed by accident is a 0.0; or the policy that broke its tree gets a mask."""
+    assert await _files(Engine(BROKEN, _end())) == (DIFF, "")
+    diff, cause = await _files(Engine(BROKEN, BROKEN, _end()))
+    assert diff is None and "what the agent left" in cause
+    with pytest.raises(InfrastructureError, match="nor could the unchanged tree"):
+        await _files(Engine(BROKEN, BROKEN, BROKEN))
+
+
+async def test_a_tree_that_takes_too_long_is_the_policys_if_the_images_takes_a_quarter() -> None:
+    """On a host that is just too slow for its image, large trees would be a 0.0 each; a slower one is a loss."""
+    engine = Engine(LATE, LATE, _end())
+    assert (await _files(engine))[0] is None
+    assert engine.bounds == [8, 8, 2]
+    with pytest.raises(SandboxLost):
+        await _files(Engine(LATE, LATE, LATE))
+
+
+async def test_a_container_that_goes_while_it_is_read_gives_no_patch() -> None:
+    """Its files vanish one by one: they would be deletions of the policy."""
+    with pytest.raises(SandboxLost, match="removed"):
+        await _files(Engine(_end(), seen=(STOPPED, SandboxLost("it was removed"))))
+
+
+async def test_a_container_that_ends_while_it_is_read_is_read_again() -> None:
+    """The mount shows the empty folder that its end left: all files would be deleted."""
+    assert await _files(Engine(_end(), seen=(RUNNING,))) == (DIFF, "")
+    ended = Engine(_end(), seen=(RUNNING,))
+    await _files(ended)
+    assert ended.made == 2, "one for each reading"
+
+
+async def test_what_a_task_collects_has_the_captures_bound() -> None:
+    """A task's own hour would hold up the end of its session."""
+    grader = HarborGrader(tests="", carried=("/app",), collect=(Collect(command="true", timeout_s=3600),))
+    engine = Engine(_end(), _end())
+    await _files(engine, TASK.model_copy(update={"grader": grader}))
+    assert engine.bounds == [8, 8]
