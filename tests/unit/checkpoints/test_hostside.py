@@ -28,9 +28,9 @@ def folders(tmp_path: Path) -> Iterator[Folders]:
     made.close()
 
 
-def put(folders: Folders, *members: Member, folder: bytes = b"", kept: bytes = b"") -> None:
+def put(folders: Folders, *members: Member, folder: bytes = b"", kept: bytes = b"", shm: Folders | None = None) -> None:
     """Unpack below a folder that is no container's."""
-    unpack(cast(Tree, SimpleNamespace(files=folders, shm=None)), Listed.of(folder, kept), members)
+    unpack(cast(Tree, SimpleNamespace(files=folders, shm=shm)), Listed.of(folder, kept), members)
 
 
 def test_no_link_leads_out(folders: Folders, tmp_path: Path) -> None:
@@ -103,10 +103,40 @@ def test_another_kind_takes_the_place(folders: Folders, tmp_path: Path) -> None:
     assert (seen.st_mode & 0o7777, seen.st_mtime_ns) == (0o1750, 1_000_000_001)
 
 
+def test_what_is_kept_stays(folders: Folders, tmp_path: Path) -> None:
+    """A folder that the checkpoint has is removed with all that is in it, or a deleted file stays."""
+    (tmp_path / "root/d").mkdir()
+    (tmp_path / "root/d/file").write_text("")
+    (tmp_path / "root/gone").write_text("")
+    put(folders, folder=b"/\0", kept=b"/d/\0")
+    assert os.listdir(tmp_path / "root") == ["d"] and os.listdir(tmp_path / "root/d") == ["file"]
+
+
+def test_a_file_is_what_it_was(folders: Folders, tmp_path: Path) -> None:
+    """A program loses its set-user-ID bit, a file the hole at its end, a folder keeps attributes of a later time."""
+    own = (os.getuid(), os.getgid())
+    (tmp_path / "root/d").mkdir()
+    try:
+        os.setxattr(tmp_path / "root/d", "user.later", b"x")
+    except OSError:
+        pytest.skip("this disk has no attributes")
+    content = [(0, b"ab"), (10, b"c")]
+    put(
+        folders,
+        Member(b"/d", Kind.FOLDER, 0o755, *own, xattrs={b"user.kept": b"1"}),
+        Member(b"/d/f", Kind.FILE, 0o6755, *own, mtime_ns=5, size=1000, xattrs={b"user.a": b"2"}, content=content),
+    )
+    file = tmp_path / "root/d/f"
+    assert file.read_bytes() == b"ab" + bytes(8) + b"c" + bytes(989)
+    assert (file.stat().st_mode & 0o7777, file.stat().st_mtime_ns) == (0o6755, 5)
+    assert (os.listxattr(file), os.listxattr(tmp_path / "root/d")) == (["user.a"], ["user.kept"])
+
+
 def test_memory_of_a_container_is_left_to_it(folders: Folders) -> None:
     """Files in /dev/shm are counted as the server's memory."""
-    with pytest.raises(Refused):
-        put(folders, member(b"/dev/shm/a"))
+    for shm in (None, folders):
+        with pytest.raises(Refused, match="files in /dev/shm"):
+            put(folders, member(b"/dev/shm/a"), shm=shm)
 
 
 def test_another_process_is_not_taken_for_a_container() -> None:
