@@ -217,6 +217,8 @@ def test_swebench_pro(tmp_path: Path) -> None:
         restore_tests="git checkout x -- t.py",
     )
     assert graded.sandbox.setup_commands == ()  # the benchmark's own agents do not see the tests
+    (nothing,) = imported(tmp_path, {**row, "fail_to_pass": "[]"})
+    assert nothing.grader is None and "doing nothing would count as resolved" in nothing.ungradable_because
     (odd,) = imported(tmp_path, {**row, "before_repo_set_cmd": "cp -r /tests ."})
     assert odd.grader is None and "cp -r /tests ." in odd.ungradable_because
 

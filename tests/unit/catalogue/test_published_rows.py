@@ -56,7 +56,7 @@ def test_a_row_of_rebench_that_cannot_be_graded_says_why(tmp_path: Path, row: di
 
 def test_multi_swe(tmp_path: Path) -> None:
     """The fix lies in the agent's container or where its code is tested, or a test that is new counts as kept."""
-    tests = {"n2p_tests": {"b": {}}, "p2p_tests": {"name": ["c", "d"], "run": ["PASS", "PASS"]}}
+    tests = {"n2p_tests": {"b": {}, "a": {}}, "p2p_tests": {"name": ["c", "d"], "run": ["PASS", "PASS"]}}
     own = {"test_cmd": "make test", "log_parser": "parse_log_gotest"}
     instance = imported(tmp_path, "Multi-SWE-bench", **tests, **own)
     assert (instance.instance_id, instance.repo) == ("acme__ledger-9", "acme/ledger")
