@@ -42,6 +42,13 @@ def test_a_login_ends(logins: Logins, monkeypatch: pytest.MonkeyPatch) -> None:
         assert logins.role(_request(cookie)) == role
 
 
+def test_how_long_a_login_lasts_is_asked_of_valid_ones(logins: Logins) -> None:
+    """A logout without a cookie, or with one of a former server, ends in an error."""
+    assert LASTS_S - 5 < logins.left_s(_request(_cookie(logins, "operators-key"))) <= LASTS_S
+    for cookie in ("", "x.y.z.s", "9999999999.operator.x.s"):
+        assert logins.left_s(_request(cookie)) == 0.0
+
+
 def test_a_cookie_is_the_servers(logins: Logins) -> None:
     """A viewer would write itself another role, or a removed key's cookie go on."""
     assert not logins.begin("wrong", Response(), secure=True)

@@ -84,6 +84,8 @@ def test_what_a_terminal_would_obey() -> None:
     assert terminal("\x1b]0;never ends\nrm -rf /") == "␛]0;never ends\nrm -rf /"
     assert terminal(" 1 %\r50 %\r100 %\r\ndone\r\n") == "100 %\ndone\n"
     assert terminal("user\u202etxt.exe \x08\x7f\x9b1m") == "user[U+202E]txt.exe ␈␡[9B]1m"
+    assert terminal("\x1b]8;;http://" + "x" * 500 + "\x1b\\a") == "a"
+    assert terminal("\u061c\u2066\u2067\u2068\u2069") == "[U+061C][U+2066][U+2067][U+2068][U+2069]"
 
 
 def test_50_mb_are_cut() -> None:

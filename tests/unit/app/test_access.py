@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from sandbox_server.app.access import BoundBody, RequireKey, operator_key, role_of
+from sandbox_server.app.access import BoundBody, RequireKey, is_loopback, operator_key, role_of
 from sandbox_server.errors import BodyTooSlow, RequestTooLarge
 from sandbox_server.protocols._wire import KEY_NAME, KEY_OWNER, KEY_VIEWS
 
@@ -77,6 +77,19 @@ def test_who_may_see_the_pages() -> None:
     role = role_of(KEYS, VIEWS)
     given = ["operators-key", "looks-on-key", "alices-secret", "alice=alices-secret", "", "wrong"]
     assert [role(key) for key in given] == ["operator", "viewer", None, None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("addresses", "loopback"),
+    [(["127.0.0.1", "::1"], True), (["127.0.0.1", "192.0.2.7"], False), (["fe80::1%eth0"], False), ([], False)],
+)
+def test_a_name_is_loopback_only_if_all_its_addresses_are(
+    monkeypatch: pytest.MonkeyPatch, addresses: list[str], loopback: bool
+) -> None:
+    """A host's own name often is 127.0.1.1 too: a server without keys would listen to the network."""
+    found = [(2, 1, 6, "", (address, 0)) for address in addresses]
+    monkeypatch.setattr("socket.getaddrinfo", lambda host, port: found)
+    assert is_loopback("some-host") is loopback
 
 
 def test_the_servers_own_requests_use_an_operators_key() -> None:

@@ -31,6 +31,12 @@ def test_an_entry_is_read(text: str, host: str, port: int | None) -> None:
     assert target.domain == (host[2:] if "*" in host else "")
 
 
+def test_an_open_network_finds_its_ipv6_router() -> None:
+    """Everything is allowed, and nothing answers: neighbours are found by packets of their own."""
+    assert "nd-neighbor-solicit" in ruleset([Egress((), rest=True)], {})
+    assert "nd-neighbor-solicit" not in ruleset([Egress((Target.parse("10.0.0.0/8"),))], {})
+
+
 @pytest.mark.parametrize(
     "text",
     ["", ":80", "a:0", "a:65536", "a:b", "10.0.0.256", "1.2.3", "10.0.0.0/33", "*", "*.", "a.*.com",
