@@ -177,10 +177,6 @@ def _add_pair(section: _Open, old: bytes, new: bytes, strip: _Strip) -> None:
         if name == b"/dev/null":
             continue
         names.add(_path(strip(name)))
-    if _name(old) == b"/dev/null":
-        section.creates = True
-    if _name(new) == b"/dev/null":
-        section.deletes = True
 
 
 def _read_extended(section: _Open, line: bytes) -> None:
