@@ -146,9 +146,7 @@ class Placement:
         scores = {
             record.node: score(record, wanted, placed=placed, here=record.node == self._node)
             for record, placed in found
-            if record.takes
-            and not self._nodes.is_shunned(record.node)
-            and not (self.draining and record.node == self._node)
+            if record.takes and not self._nodes.is_shunned(record.node)
         }
         best = max(scores, key=scores.__getitem__, default=None)
         is_full = best is None or scores[best] < 0
