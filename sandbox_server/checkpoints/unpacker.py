@@ -55,7 +55,7 @@ def unpack(tree: Tree, listed: Listed, members: Iterable[Member]) -> None:
                 times.append((tree.shm, _placed(tree.shm, member, b"/")))
             else:
                 times.append((tree.files, _placed(tree.files, member, member.path)))
-        for files, placed in reversed(times):
+        for files, placed in times:
             if placed is not None:
                 path, mtime_ns = placed
                 os.utime(files.open(path), ns=(mtime_ns, mtime_ns))
