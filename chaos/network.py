@@ -76,7 +76,7 @@ def namespace(run_id: str) -> Iterator[Namespace]:
 
 
 def free_port(address: str = "127.0.0.1") -> int:
-    """A port below the range for outgoing connections: it must be free again after each kill."""
+    """A free port that the kernel gives to no outgoing connection, so that it is free again after each kill."""
     while True:
         port = 10_000 + secrets.randbelow(20_000)
         with suppress(OSError), socket.create_server((address, port)):

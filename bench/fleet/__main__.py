@@ -13,7 +13,7 @@ _FLEETS = (10, 100, 1000)
 
 
 def main() -> None:
-    """Measure, simulate, print Markdown for docs/scaling.md."""
+    """Measure the costs, simulate the placement, and print the tables of docs/scaling.md."""
     parser = argparse.ArgumentParser(prog="python -m bench.fleet", description=__doc__)
     parser.add_argument("--only", choices=("costs", "placement"))
     only = parser.parse_args().only

@@ -12,7 +12,7 @@ deployments: list[DockerDeployment] = []
 
 
 async def start(image: str, label: str) -> dict[str, Any]:
-    """Start a deployment and a session, and run one command; the time."""
+    """Start a deployment and a session, run one command, and return the seconds that this took."""
     began = time.perf_counter()
     deployment = DockerDeployment(image=image, pull="never", docker_args=["--label", label], startup_timeout=60)
     deployments.append(deployment)

@@ -1,8 +1,8 @@
 """Boxes: sessions that run an image instead of an instance, for clients that bring their own commands.
 
-Like any session, a box has a slot, a record, a container, a node, and is watched by the reaper; it has no actions, no
+Like any session, a box has a slot, a record, a container and a node, and the reaper watches it. It has no actions, no
 patch and no grading. It ends at its deadline, when it is idle for longer than the operator allows, or when its node
-dies: boxes have no journal, so they cannot be restored.
+dies. A box has no journal, so it cannot be restored on another node.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """Commands that an earlier server started. They keep running in their boxes; this server can find and end them.
 
-Their output and their exit status are lost.
+What they write, and their exit status, is lost.
 """
 
 import asyncio

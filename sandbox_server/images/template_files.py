@@ -127,7 +127,10 @@ def _checked(member: tarfile.TarInfo) -> str:
 
 
 def _target(name: str, copy: Copy, *, folder: bool) -> str | None:
-    """Path in the image; None: not copied. The contents of a folder that `copy` names are copied without its name."""
+    """Where a member of the archive goes in the image; None: it is not copied.
+
+    If `copy` names a folder, its contents are copied without the folder's name.
+    """
     source = posixpath.normpath(copy.source.lstrip("/") or ".")
     if source == ".":
         return posixpath.join(copy.target, name) if name != "." else copy.target

@@ -56,7 +56,7 @@ def acts(parsed: Call | Say) -> bool:
 
 
 def recorded(parsed: Call | Say, content: str, instance: TaskInstance) -> Call | Say:
-    """`parsed` as the policy is answered: "recorded" for exactly what is scored, with what of it could not be read."""
+    """The reply to `parsed`: for an answer that is scored, that it is recorded, and what of it cannot be read."""
     if instance.localization is None:
         return parsed
     answer = answer_in(content, instance, acts=acts(parsed))

@@ -41,9 +41,9 @@ class Plan(Protocol):
         ...
 
     async def begin(self, record: SessionRecord, sandbox: Sandbox) -> SessionRecord:
-        """Write the session to Redis, from when on it exists; return its record as written.
+        """Write the session to Redis, which makes it exist, and return its record as written.
 
-        `sandbox`: the session's container, as its image is.
+        `sandbox`: the session's container, in which nothing has run yet.
 
         Raises:
             StateUnavailable. For a copy of a session, see `sessions.forking`.

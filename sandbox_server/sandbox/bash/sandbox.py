@@ -23,7 +23,7 @@ _RESTARTS = 20  # per container; after that, something is wrong that a restart d
 
 
 class BashSandbox(BashFileSystem):
-    """The sandbox of one container."""
+    """One container as a `Sandbox`: its shell, its commands and its files."""
 
     def __init__(
         self,

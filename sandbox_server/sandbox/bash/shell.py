@@ -61,7 +61,7 @@ class BashShell:
     # ---- input from the terminal
 
     def received(self, data: bytes, mark: Mark | None) -> None:
-        """Handle a piece of output (`mark` None) or a mark."""
+        """Handle what the terminal sent: a mark, or a piece of output if `mark` is None."""
         turn = self._turn
         match mark:
             case None if turn is not None and turn.begun:
@@ -353,7 +353,7 @@ class BashShell:
             raise SandboxLost("the container ended before its shell was ready; does the image have bash?")
 
     def _submit(self, turn: Turn, command: str, *, set_mark: bool, lines: list[bytes] | None = None) -> None:
-        """Write `command` to the terminal; `lines`: the result of `lines_of`, if already known."""
+        """Write `command` to the terminal. `lines`: its `lines_of`, if the caller has them already."""
         if self._unclean:
             self._write(_RESET_TERMINAL)
             self._unclean = False
