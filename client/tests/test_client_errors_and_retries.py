@@ -8,7 +8,10 @@ import math
 import socket
 import time
 from collections.abc import AsyncIterator
+from datetime import datetime, timedelta, timezone
+from email.utils import format_datetime
 
+import httpx
 import pytest
 from stand import REWARD_FIELDS, Fault, Stand
 
@@ -25,6 +28,7 @@ from sandbox_client import (
     Unreachable,
     instance_hash,
 )
+from sandbox_client.transport import _retry_after_s
 
 FULL = Fault(503, json.dumps({"code": "no_capacity", "detail": "no slots", "retryable": True}).encode())
 OVER = Fault(429, json.dumps({"code": "over_quota", "detail": "enough", "retryable": True}).encode())
@@ -112,6 +116,20 @@ async def test_retries_end(stand: Stand) -> None:
     assert time.monotonic() - began < 30
     assert caught.value.code == "no_capacity" and caught.value.status == 503 and caught.value.detail == "no slots"
     assert 2 <= len(stand.seen) <= 6
+
+
+def test_retry_after_may_be_a_date() -> None:
+    """A balancer that sends one would be asked again at once, or never."""
+    asked = [format_datetime(datetime.now(timezone.utc) + timedelta(seconds=in_s)) for in_s in (30, -30)]
+    waits = [_retry_after_s(httpx.Response(503, headers={"Retry-After": at})) for at in (*asked, "1.5", "-1", "soon")]
+    assert 25 < waits[0] <= 30 and waits[1:] == [0.0, 1.5, 0.0, 0.0]
+
+
+def test_a_run_that_the_service_would_refuse_is_refused_here() -> None:
+    """Each start of the batch fails, after the trainer has loaded its model."""
+    for run in ("two words", "x" * 101, "a\nb"):
+        with pytest.raises(SettingsError, match="run's name"):
+            SandboxClient("http://127.0.0.1:1", run=run)
 
 
 async def test_a_retry_after_past_the_bound_is_not_waited_for(client: SandboxClient, stand: Stand) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sandbox_server.errors import SessionBusy
+from sandbox_server.errors import SessionBusy, StateUnavailable
 from sandbox_server.state import leases
 from sandbox_server.state.connection import Connection, Script
 from sandbox_server.state.keys import Keys
@@ -173,6 +173,42 @@ async def test_a_lease_given_up_while_it_is_taken_again_is_free(
         monkeypatch.setattr(connection, "script", meanwhile)
         await store._leases._renew()
         assert not await connection.run(connection.redis.exists(keys.lock("7")))
+
+
+async def test_a_lease_whose_release_was_lost_is_its_servers(store: Store, connection: Connection, keys: Keys) -> None:
+    """The session would be busy until the lease runs out, although nobody works in it."""
+    await connection.send("SET", keys.lock("7"), f"{store._leases.boot}/0123abcd", "PX", 60_000)
+    async with store.lock("7", 1):
+        pass
+
+
+@pytest.mark.parametrize(("way", "waiters"), [("lock", 1), ("lock", 3), ("claim", 1)])
+async def test_a_lease_whose_answer_was_lost_is_given_back(
+    store: Store, connection: Connection, keys: Keys, monkeypatch: pytest.MonkeyPatch, way: str, waiters: int
+) -> None:
+    """It was taken, and nobody knows; or those who wait behind the failed request in this process wait for ever."""
+    script, lost = connection.script, 0
+
+    async def once_lost(which: Script, *arguments: Any) -> Any:
+        nonlocal lost
+        answer = await script(which, *arguments)
+        if which is leases._LOCK and not lost:
+            lost = 1
+            raise StateUnavailable("the answer was lost")
+        return answer
+
+    monkeypatch.setattr(connection, "script", once_lost)
+
+    async def work() -> None:
+        if way == "claim":
+            await store.claim("7")
+        else:
+            async with store.lock("7", 5):
+                pass
+
+    done = await asyncio.gather(*(work() for _ in range(waiters)), return_exceptions=True)
+    assert [type(one) for one in done] == [StateUnavailable, *[type(None)] * (len(done) - 1)]
+    assert not await connection.send("EXISTS", keys.lock("7"))
 
 
 async def test_an_unknown_holder_keeps_its_lease(open_store: Open, connection: Connection, keys: Keys) -> None:

@@ -29,6 +29,14 @@ async def test_an_action_is_written_down_and_frees_the_session(store: Store) -> 
     assert await store.actions("7") == [action()]
 
 
+async def test_a_notice_is_told_once(store: Store) -> None:
+    """A policy is told before each observation that its host died an hour ago."""
+    await store.put_session(session(notice="[The host died.]", differences=2))
+    await do(store, 1)
+    record = await store.session("7")
+    assert record is not None and (record.notice, record.differences) == ("", 0)
+
+
 @pytest.mark.parametrize("content", ["", "\0", "\ud800", "ü😀", "x" * 1_000_000])
 async def test_any_text_survives_the_journal(store: Store, content: str) -> None:
     """What a policy writes would break the journal."""
@@ -49,6 +57,20 @@ async def test_a_known_key_gives_the_stored_action(store: Store) -> None:
     await store.move(session(), "ended", frozenset({"live"}))
     async with store.turn("7", in_flight(), idempotency_key="k2", wait_s=5) as turn:
         assert turn.stored.seq == 2
+
+
+async def test_what_an_action_leaves_ends_with_its_session(store: Store, connection: Connection, keys: Keys) -> None:
+    """Redis keeps the keys of all sessions of all time."""
+    await store.put_session(session())
+    await do(store, 1, key="k1")
+    async with store.turn("7", in_flight("cut off"), wait_s=5):
+        pass
+    async with store.turn("7", in_flight("taken back"), wait_s=5) as turn:
+        await turn.withdraw("7")
+    assert await left_in_flight(store, "7") == in_flight("cut off")
+    names = (keys.session, keys.journal, keys.replies, keys.in_flight)
+    left = [await connection.send("PTTL", name("7")) for name in names]
+    assert min(left) > 0 and max(left) - min(left) < 5000
 
 
 async def test_a_retry_waits_for_its_first_attempt(open_store: Open) -> None:
