@@ -99,6 +99,24 @@ async def test_what_is_over_is_not_prolonged(facts: BoxFacts, store: Store) -> N
     assert (await store.session("7")).kind is SessionKind.BOX
 
 
+async def test_a_change_keeps_the_box_as_long_as_its_new_end(
+    facts: BoxFacts, store: Store, connection: Connection, keys: Keys
+) -> None:
+    """A box that is paused for hours is forgotten when its first end has passed."""
+    await store.put_session(session(deadline=time.time() + 60))
+    await facts.put(BOX, time.time() + 60)
+    assert await facts.change(BOX, time.time() + 6000)
+    found = [name async for name in connection.redis.scan_iter(f"{keys.prefix}*") if b"box" in name]
+    kept_s = [await connection.send("TTL", name) for name in (*found, keys.session("7"))]
+    assert len(kept_s) == 3 and min(kept_s) > 6000
+
+
+async def test_a_create_that_is_repeated_makes_one_box(facts: BoxFacts) -> None:
+    """Both of two requests make one; or a retry is answered with a box that has ended."""
+    assert [await facts.remember("k", made) for made in ("7", "8")] == ["7", "7"]
+    assert await facts.remember("k", "8", instead="7") == "8" == await facts.made("k")
+
+
 async def test_a_change_is_of_live_boxes_only(facts: BoxFacts, store: Store) -> None:
     """A pause that revives a box that has ended, or that is written without its new end."""
     await store.put_session(dataclasses.replace(session("7", deadline=time.time() + 5), instance_id=""))

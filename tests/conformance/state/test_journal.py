@@ -120,6 +120,7 @@ async def test_one_unwritable_action_does_not_hold_up_the_others(
     await JournalFlusher(connection, keys, sink, node="n1").drain()
     assert sorted(sink.rows) == [("7", 1), ("7", 3)]
     assert await connection.run(connection.redis.llen(keys.rejected("n1"))) == 1
+    assert await connection.run(connection.redis.ttl(keys.rejected("n1"))) > 86_400, "kept for people, not for ever"
 
 
 async def test_an_acknowledged_action_of_a_forgotten_session_reaches_sql(

@@ -98,6 +98,75 @@ async def test_the_dead_hold_nothing(nodes_of: Callable[..., Nodes], open_store:
     assert not await _beat(two, "n2") and await _beat(two, "n2")
 
 
+async def test_a_late_node_does_not_see_clearly(
+    nodes_of: Callable[..., Nodes], connection: Connection, clock: _Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was stopped, or its Redis was: what it then misses proves nothing about others."""
+    one, script = nodes_of("n1"), connection.script
+    await _beats_for_a_ttl(one, "n1", clock)
+    assert one.clear_for_s() > TTL_S
+    clock.now += TTL_S
+    assert one.clear_for_s() == 0.0, "the next heartbeat is late"
+    await _beats_for_a_ttl(one, "n1", clock)
+    assert one.clear_for_s() > TTL_S
+
+    async def slow(*given: object) -> object:
+        clock.now += TTL_S / 2 + 0.1
+        return await script(*given)  # type: ignore[arg-type]
+
+    clock.now -= BEAT_S  # as if it had sent the next one at once
+    monkeypatch.setattr(connection, "script", slow)
+    await _beat(one, "n1")
+    assert one.clear_for_s() == 0.0, "the answer was late"
+
+
+async def test_a_silent_node_is_avoided_for_a_while(nodes_of: Callable[..., Nodes], clock: _Clock) -> None:
+    """One refused connection, and the node gets no session until every server is restarted."""
+    one = nodes_of("n1")
+    one.shun("n2")
+    assert one.is_shunned("n2") and not one.is_shunned("n3")
+    clock.now += TTL_S
+    assert not one.is_shunned("n2")
+
+
+async def test_what_a_node_tells_is_what_it_has_now(nodes_of: Callable[..., Nodes]) -> None:
+    """Sessions are sent where an image was removed; or starts of an hour ago count as if they were to come."""
+    one, two = nodes_of("n1"), nodes_of("n2")
+    await _beat(two, "n2")
+    await two.hold(["i", "j"], ["i"])
+    await two.hold(["j"], [])
+    assert (await one.holders(["i"])).present == frozenset()
+    assert (await one.holders(["j"])).present == {"n2"}
+    await one.place("n2", 3)
+    assert [count for _, count in await one.look(["n2"])] == [3]
+    await _beat(two, "n2")
+    assert [count for _, count in await one.look(["n2"])] == [0]
+
+
+async def test_a_dead_node_is_forgotten_with_nothing_left(
+    nodes_of: Callable[..., Nodes], connection: Connection, keys: Keys
+) -> None:
+    """Its last actions would never reach SQL, or its gradings nobody."""
+    one, two = nodes_of("n1"), nodes_of("n2")
+    await _beat(two, "n2")
+    await two.leave()
+    for left in (keys.pending("n2"), keys.gradings("n2")):
+        await connection.send("XADD", left, "*", "a", "x")
+        await one.forget("n2")
+        assert await one.names() == ["n2"]
+        await connection.send("DEL", left)
+    await one.forget("n2")
+    assert await one.names() == []
+
+
+async def test_a_newer_server_may_tell_more(nodes_of: Callable[..., Nodes], connection: Connection, keys: Keys) -> None:
+    """In the middle of an update each node would take every other for dead."""
+    told = '{"node": "n2", "url": "", "boot": "n2/1", "news": 1}'
+    await connection.send("SET", keys.node("n2"), told)
+    found = await nodes_of("n1").get("n2")
+    assert found is not None and found.node == "n2"
+
+
 def test_only_nodes_forward(nodes_of: Callable[..., Nodes]) -> None:
     """A client that claims to be a node would get past the checks that the first node makes."""
     one = nodes_of("n1")

@@ -37,6 +37,7 @@ async def test_what_is_older_than_the_window_does_not_count(connection: Connecti
     await usage.count([cpu("c1", "a", 5)])
     assert (await usage.spent("a", [Kind.CPU]))[Kind.CPU].total_s == 5
     await asyncio.sleep(1.7)
+    assert (await usage.spent("a", [Kind.CPU]))[Kind.CPU].total_s == 4, "also if nothing is counted any more"
     await usage.count([cpu("c2", "a", 2)])
     left = (await usage.spent("a", [Kind.CPU]))[Kind.CPU]
     assert left.total_s == 6 and len(left.slices) == 2, left
