@@ -79,7 +79,9 @@ class RequireKey:
         if session is not None:
             await self._app({**scope, **session}, receive, send)
         else:
-            closed = Unauthorized("Send an API key: Authorization: Bearer, X-API-Key, or https://user:KEY@host.")
+            closed = Unauthorized(
+                "This needs one of SANDBOX_API_KEYS: send it as Authorization: Bearer, X-API-Key, or https://user:KEY@host."
+            )
             headers = [(b"www-authenticate", b'Basic realm="sandbox-server", Bearer')]
             await send_error(scope, send if scope["type"] == "http" else refusing(send), closed, headers)
 
