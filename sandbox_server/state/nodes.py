@@ -170,7 +170,6 @@ class Nodes:
 
     async def beat(self, record: NodeRecord) -> bool:
         """Send this node's heartbeat. False: it was unknown, or another node has declared it dead."""
-        began = time.monotonic()
         told = json.dumps(asdict(record) | {"hop_secret": self._hop_secret})
         known = await self._connection.script(
             _BEAT,
@@ -178,7 +177,7 @@ class Nodes:
             [told, max(1, int(self._ttl_s * 1000)), self._node, self._boot],
         )
         now = time.monotonic()
-        if self._beaten_at is None or now - self._beaten_at > self._ttl_s / 2 or now - began > self._ttl_s / 2:
+        if self._beaten_at is None or now - self._beaten_at > self._ttl_s / 2:  # slow answers included
             self._clear_since = now
         self._beaten_at = now
         return bool(known == 1)
