@@ -100,7 +100,7 @@ class _Style:
 
     def obey(self, codes: str) -> None:
         """Apply one sequence."""
-        numbers = [int(code) if code.isdigit() and len(code) < 4 else 0 for code in re.split("[;:]", codes)]
+        numbers = [int(code or 0) for code in re.split("[;:]", codes)]
         while numbers:
             code = numbers.pop(0)
             if code == 0:
