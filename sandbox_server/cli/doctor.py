@@ -97,6 +97,12 @@ async def _docker(settings: Settings) -> str:
             f"{facts.version} cannot apply seccomp profiles, so containers with SANDBOX_SECCOMP={settings.seccomp} do"
             " not start; use a kernel with CONFIG_SECCOMP_FILTER, or accept all system calls: SANDBOX_SECCOMP=engine"
         )
+    # a name with dots is of a containerd shim, which the engine finds on PATH
+    if settings.runtime and facts.runtimes and settings.runtime not in facts.runtimes and "." not in settings.runtime:
+        raise _Unwell(
+            f"the engine has no runtime {settings.runtime} (SANDBOX_RUNTIME), so no container starts; it has"
+            f" {', '.join(sorted(facts.runtimes))}: name one of these, or add it to /etc/docker/daemon.json"
+        )
     way = f"the engine ({facts.without_fifos})" if facts.without_fifos else "FIFOs where the image has `script`"
     return (
         f"{facts.version}, {facts.storage_driver}, {facts.cpus} CPUs, {facts.memory_mb >> 10} GB, seccomp profile:"

@@ -57,3 +57,5 @@ class EngineFacts:
     """The engine can apply seccomp profiles."""
     without_fifos: str
     """Why the engine carries the bytes of all shells; "" if FIFOs do where the image has `script`."""
+    runtimes: frozenset[str]
+    """Names of the OCI runtimes that it is configured with; empty: it does not say."""

@@ -326,6 +326,7 @@ class DockerRuntime:
             time=datetime.fromisoformat(info["SystemTime"]),
             without_fifos=self._fifos.unused,
             seccomp=any("seccomp" in option for option in info.get("SecurityOptions") or ()),
+            runtimes=frozenset(info.get("Runtimes") or ()),
         )
 
     def close(self) -> None:
