@@ -73,13 +73,21 @@ def test_the_masking_edit(checkout: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("number", [None, "0.0", "-1"])
+def test_masked_rows_that_cannot_be_told_are_an_error(monkeypatch: pytest.MonkeyPatch, number: str | None) -> None:
+    """They would be trained on, as rows with that reward. Needs no torch: nothing is read of the tensors."""
+    monkeypatch.delenv("SANDBOX_MASKED_REWARD", raising=False)
+    if number is not None:
+        monkeypatch.setenv("SANDBOX_MASKED_REWARD", number)
+    with pytest.raises(SettingsError, match="nan"):
+        leave_out_masked(None, None)
+
+
 def test_masked_rows_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """A NaN would reach the loss, or a good row lose its own."""
     torch = pytest.importorskip("torch", reason="torch is not installed")
     rewards = torch.tensor([[0.0, 1.0], [0.0, float("nan")]])
     data = SimpleNamespace(batch={"loss_mask": torch.ones(2, 5, dtype=torch.int)})
-    with pytest.raises(SettingsError, match="nan"):
-        leave_out_masked(data, rewards)
     monkeypatch.setenv("SANDBOX_MASKED_REWARD", "nan")
     leave_out_masked(data, rewards)
     assert rewards.tolist() == [[0.0, 1.0], [0.0, 0.0]]
