@@ -94,6 +94,20 @@ async def test_each_is_done_and_nothing_of_it_stays(worker: Open, connection: Co
     assert await connection.send("KEYS", keys.submitted("*")) == []
 
 
+async def test_a_stream_that_nobody_reads_keeps_its_jobs(worker: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The jobs of a node that is gone vanish with it; some of a long stream are not seen; or a lost one stays lost."""
+    monkeypatch.setattr("sandbox_server.state.jobs._PAGE", 2)
+    one = await worker("n1")
+    for number in range(5):
+        await one.jobs.submit(str(number), "n2")
+    await one.jobs.submit("0", "n2")
+    await one.jobs.forget("n2")
+    assert await one.jobs.waiting("n2") == (5, 0)
+    assert await one.jobs.submitted(["n2"]) == {"0", "1", "2", "3", "4"}
+    await one.jobs.submit("0", "n2", again=True)
+    assert await one.jobs.waiting("n2") == (6, 0)
+
+
 async def test_it_begins_at_once(worker: Open) -> None:
     """The path through Redis must not delay a verdict; only the fastest jobs count, as the machine may be busy."""
     one = await worker("n1")

@@ -372,3 +372,16 @@ async def test_calls_of_a_turn_share_the_shell_in_their_order():
     assert "still running" in texts[5] and texts[6].startswith("[This call did not run: the command before it")
     assert [asked[1] for asked in shell.asked] == ["cd /tmp", "pwd", "cd /tmp"]
     assert (observation.exit_code, observation.outcome, sandbox.files["/tmp/x"]) == (2, "bad_parameter", b"x")
+
+
+def test_a_call_left_open_in_a_thought_is_no_call() -> None:
+    """What the policy only considered would run."""
+    thought = '<think>Perhaps <tool_call>{"name": "bash", "arguments": {"command": "rm -rf /"}}</think>'
+    parsed = DIALECT.parse(thought + ls(), talk_turns=0)
+    assert isinstance(parsed, Call) and parsed.arguments["calls"] == (Command("ls"),)
+
+
+def test_an_answer_beside_the_end_counts_as_one() -> None:
+    """A turn that gives its answer and then submits is journaled as one without an answer."""
+    parsed = DIALECT.parse(hermes("submit", {}) + hermes("localization_finish", {"locations": []}), talk_turns=0)
+    assert isinstance(parsed, Say) and parsed.code == "answer"

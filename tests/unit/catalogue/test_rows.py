@@ -1,12 +1,15 @@
 """Fields and their spellings."""
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandbox_server.catalogue.instance import SandboxSpec, SweproGrader, TaskInstance
 from sandbox_server.catalogue.rows import SourceRow
+from sandbox_server.catalogue.swepro import setup_commands
 from sandbox_server.errors import RowRejected
 
 NAMES = st.lists(st.text(), max_size=6)
@@ -79,3 +82,25 @@ def test_the_hash_of_a_row_is_of_its_content() -> None:
     """It says whether two imports saw the same row, whichever file format and key order they came in."""
     one, two = SourceRow(1, {"a": 1, "b": ["x"]}), SourceRow(9, {"b": ["x"], "a": 1})
     assert one.sha256 == two.sha256 != SourceRow(1, {"a": 1, "b": ["y"]}).sha256
+
+
+def test_a_file_that_a_row_names_has_a_bound(tmp_path: Path) -> None:
+    """A row of gigabytes is read for each session of its instance."""
+    (tmp_path / "run.sh").write_bytes(b"a" * (1 << 20))
+    assert len(SourceRow(1, {}, tmp_path).file_text("run.sh")) == 1 << 20
+    (tmp_path / "run.sh").write_bytes(b"a" * ((1 << 20) + 1))
+    with pytest.raises(RowRejected, match="longer than 1 MiB"):
+        SourceRow(1, {}, tmp_path).file_text("run.sh")
+
+
+def test_only_the_line_that_brings_the_tests_is_left_out() -> None:
+    """A session lacks what the rest of its set-up makes; or it sees the tests that grade it."""
+    checkout = "git checkout abc -- t.py"
+    task = TaskInstance(
+        instance_id="p__p-1",
+        repo="p/p",
+        sandbox=SandboxSpec(images=("i",), setup_commands=(f"set -e\nmake\n{checkout}\n", "cd a\nmake", checkout)),
+        grader=SweproGrader(run_script="", parser_script="", restore_tests=checkout),
+    )
+    assert setup_commands(task) == ("set -e\nmake", "cd a\nmake", "")
+    assert setup_commands(task.model_copy(update={"grader": None})) == task.sandbox.setup_commands

@@ -31,6 +31,7 @@ def test_a_parked_container_counts_until_it_is_promised() -> None:
     nodes = [node("a", 4, parked=2), node("b")]
     assert best(nodes, holders) == "a"
     assert best(nodes, holders, placed={"a": 2}) == "b"
+    assert best([node("a", 3, parked=1), node("b")], holders, placed={"a": 1}) == "b"
 
 
 def test_a_full_node_is_the_last_choice() -> None:
