@@ -16,7 +16,7 @@ from sandbox_server.grading.altering import Texts, focus_on
 from sandbox_server.grading.base import GradeRequest
 from sandbox_server.grading.base import TestRun as Run
 from sandbox_server.grading.certifying import Certifying
-from sandbox_server.grading.confirming import Confirming, ConfirmMode, _bearable, _Deviation
+from sandbox_server.grading.confirming import Confirming, ConfirmMode
 from sandbox_server.grading.rewards.f2p_if_p2p_kept import f2p_if_p2p_kept as partial
 from sandbox_server.grading.slots import SlotQueue, Ticket
 from sandbox_server.grading.variants.base import Unit
@@ -207,45 +207,6 @@ async def test_a_run_without_results_is_the_patchs_if_gold_gives_some() -> None:
     runs.result = {b"patch": VerdictName.NO_RESULTS, b"gold": VerdictName.NO_RESULTS}
     with pytest.raises(InfrastructureError):
         await confirming(runs, kept=kept).confirm(task(3), b"patch", RESOLVED)
-
-
-@pytest.mark.parametrize(("gold_s", "blamed"), [(100.0, True), (1000.0, False)])
-async def test_a_run_that_does_not_end_is_the_patchs_unless_gold_is_as_slow(gold_s: float, blamed: bool) -> None:
-    """A patch that sleeps in these runs alone is masked; or on a busy host a right fix is called forged."""
-    runs, kept = Runs(3), Kept()
-    await confirming(runs, kept=kept).confirm(task(3), b"patch", RESOLVED)
-    for name, document in kept.documents.items():
-        kept.documents[name] = json.dumps({**json.loads(document), "gold_s": gold_s})
-    runs.result = {b"patch": VerdictName.TIMEOUT}
-    if blamed:
-        found = await confirming(runs, kept=kept).confirm(task(3), b"patch", RESOLVED)
-        assert found.name is VerdictName.TAMPERED
-    else:
-        with pytest.raises(InfrastructureError, match="no end"):
-            await confirming(runs, kept=kept).confirm(task(3), b"patch", RESOLVED)
-
-
-async def test_quarantined_tests_confirm_nothing() -> None:
-    """A test that flakes by itself calls a right fix forged."""
-    chance = Random(1)
-    runs, flaky = Runs(3, lambda number, true: true if number != "0" else chance.random() < 0.5), f"{PATH}::test_0"
-    for seed in range(20):
-        verdict = replace(RESOLVED, quarantined=(flaky,))
-        found = await confirming(runs, seed=seed).confirm(task(3), b"patch", verdict)
-        assert found.confirm is not None and (found.confirm.state, found.confirm.units) == ("confirmed", 2)
-
-
-def test_one_false_test_that_passes_is_forgiven_once() -> None:
-    """Code that passes one false test in each sequence would be confirmed by the last one."""
-    false, true = _Deviation("a"), _Deviation("b", passed_false=False)
-    assert _bearable([false], [false], 8) and not _bearable([false, false], [false], 8)
-    assert not _bearable([false, true], [false, true], 8)
-    assert _bearable([true] * 2, [true] * 2, 8) and not _bearable([true] * 3, [true] * 3, 8)
-
-
-def test_a_verdict_that_pays_unconfirmed_has_another_key() -> None:
-    """It would be found again, and paid, by a server that refuses such verdicts."""
-    assert confirming(Runs(1)).mode != confirming(Runs(1), pays=False).mode
 
 
 async def test_what_earns_nothing_is_left_alone() -> None:
