@@ -54,6 +54,7 @@ def grading_of(
         load_graders(judging),
         _baselines(Instances(database)),
         runner_files=settings.runner_files,
+        judging=judging,
         retries=Retries(settings.grade_attempts),
         bounds=bounds,
         assays=Assays(Certificates(database)),
@@ -96,4 +97,5 @@ def _confirming(settings: Settings, grading: Grading, certificates: Certificates
         least_runs=settings.confirm_runs,
         parallel=settings.gradings,
         unconfirmed_pays=settings.unconfirmed == "pay",
+        reward=settings.reward,
     )

@@ -64,9 +64,10 @@ class Confirming:
         least_runs: int = LEAST_RUNS,
         parallel: int = 2,
         unconfirmed_pays: bool = True,
+        reward: str = "",
         rng: Random | None = None,
     ) -> None:
-        """`parallel`: runs of one verdict at a time; `earns`: whether a verdict earns a reward.
+        """`parallel`: runs of one verdict at a time; `earns`: whether a verdict earns a reward, by that called `reward`.
 
         `unconfirmed_pays`: whether a verdict keeps its reward if its instance has no false tests to confirm it with.
         """
@@ -77,12 +78,14 @@ class Confirming:
         self._least_runs = least_runs
         self._parallel = parallel
         self._unconfirmed_pays = unconfirmed_pays
+        self._reward = reward
         self._rng = rng or SystemRandom()
 
     @property
     def mode(self) -> str:
-        """Part of `grade_key`: a verdict found without confirmation must not be shared where confirmation is on."""
-        return f"{self._mode}" if self._unconfirmed_pays else f"{self._mode}, or no reward"
+        """Part of `grade_key`: a verdict must not be shared where more, or longer, confirmation is asked for."""
+        mode = f"{self._mode}, {self._least_runs} runs, of what {self._reward} pays"
+        return mode if self._unconfirmed_pays else f"{mode}, or no reward"
 
     async def confirm(
         self, instance: TaskInstance, patch: bytes, verdict: Verdict, aside: Aside = nullcontext

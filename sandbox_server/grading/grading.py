@@ -5,6 +5,9 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
 
 from sandbox_server import telemetry
 from sandbox_server.catalogue.instance import TaskInstance
@@ -13,7 +16,7 @@ from sandbox_server.grading.altering import Room, Texts
 from sandbox_server.grading.assay import Finding, without
 from sandbox_server.grading.assays import Assays
 from sandbox_server.grading.attempts import Altered, Attempts, Retries
-from sandbox_server.grading.base import Aside, BaselineSource, Grader, GradeRequest, TestRun
+from sandbox_server.grading.base import Aside, BaselineSource, Grader, GradeRequest, Judging, TestRun
 from sandbox_server.grading.calibration import Calibration
 from sandbox_server.grading.carrying import refusal
 from sandbox_server.grading.confirming import Confirming
@@ -27,7 +30,16 @@ from sandbox_server.records import Verdict, VerdictName
 
 log = telemetry.logger(__name__)
 
-_KILLED = 137  # 128 + SIGKILL
+
+
+@cache
+def code_of_grading() -> str:
+    """SHA-256 (hex) of this package's sources: guard, graders, confirming runs and whatever else decides a verdict."""
+    digest = sha256()
+    here = Path(__file__).parent
+    for path in sorted((*here.rglob("*.py"), *here.rglob("*.bash"))):
+        digest.update(f"{path.relative_to(here)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 class Grading:
@@ -40,17 +52,19 @@ class Grading:
         baseline: BaselineSource,
         *,
         runner_files: RunnerFilePolicy = "strip",
+        judging: Judging | None = None,
         bounds: Bounds | None = None,
         retries: Retries | None = None,
         assays: Assays | None = None,
         control_kept_s: float = 300.0,
     ) -> None:
-        """`graders`: by grader kind. For `control_kept_s` seconds a successful control run is trusted, and an instance
+        """`graders`: by grader kind, made with `judging`. For `control_kept_s` seconds a successful control run is trusted, and an instance
         whose own trees give no results is believed to give none.
         """
         self._containers = containers
         self._graders = graders
         self._runner_files = runner_files
+        self._judging = judging or Judging()
         self._bounds = bounds or Bounds()
         self._retries = retries or Retries()
         self._attempts = Attempts(containers, graders, self._bounds, self._retries, control_kept_s=control_kept_s)
@@ -85,10 +99,12 @@ class Grading:
             "stubs": list(known.stubs),
             "versions": dict(self.versions(instance)),
             "runner_files": self._runner_files,
+            "judging": [self._judging.cpu_s, self._judging.wall_s, self._judging.memory_mb],
             "confirm": self.confirming.mode if self.confirming else "off",
             "network": self._containers.network,
             "tests_s": self._bounds.tests_of(instance),
             "limits": [limits.memory_mb, limits.cpus, limits.pids, limits.disk_mb],
+            "code": code_of_grading(),
         }
 
     def expect(self, instance: TaskInstance, sid: str) -> None:
