@@ -47,10 +47,11 @@ class Runs(Protocol):
         *,
         focus: str = "",
         room: Room | None = None,
+        slack: float = 1.0,
     ) -> TestRun:
         """Run the tests over `patch` with the files in `altered` replaced, once there is `room`.
 
-        `focus`: pytest options. Raises ServiceError.
+        `focus`: pytest options. `slack`: how many times their limit the tests may take. Raises ServiceError.
         """
         ...
 
@@ -184,10 +185,11 @@ async def run_under(
     *,
     focus: str = "",
     room: Room | None = None,
+    slack: float = 1.0,
 ) -> TestRun:
     """Run the tests as changed by `altered`; `passed` holds the row's own test names. Raises ServiceError."""
     changed, texts = altered(instance, files, units, chosen)
-    run = await runs.run_altered(changed, patch, texts, focus=focus, room=room)
+    run = await runs.run_altered(changed, patch, texts, focus=focus, room=room, slack=slack)
     back = {alias: test for unit in units for alias, test in unit.back.items()}
     return replace(run, passed=frozenset(back.get(name, name) for name in run.passed))
 

@@ -29,7 +29,7 @@ class Calibration:
     ) -> None:
         """`run` runs the tests over a patch in a fresh container.
 
-        For `kept_s` seconds, that nothing gave results is believed, and how gold's time was.
+        For `kept_s` seconds, that nothing gave results is believed.
         """
         self._stored = stored
         self._run = run
@@ -37,7 +37,7 @@ class Calibration:
         self._seen: dict[str, tuple[str, float]] = {}
         """Instance -> what of its own gave results, until when that is believed (monotonic clock)."""
         self._slow: dict[str, tuple[bool, float]] = {}
-        """The same for whether gold ran past the limit."""
+        """Instance -> whether gold's newest run went past the limit, and when that run ended (monotonic clock)."""
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def mask(self, instance: TaskInstance, run: TestRun, *, timeout_s: float) -> tuple[bool, str]:
@@ -53,17 +53,22 @@ class Calibration:
         return False, ""
 
     async def _gold_runs(self, instance: TaskInstance, timeout_s: float) -> bool:
-        """Whether gold is known to run for `timeout_s`, or does now, because the host is slow."""
+        """Whether gold is known to run for `timeout_s`, or does now, because the host is slow.
+
+        A run of gold tells of timeouts at about its own time only: a slow one of those that ran beside it, a quick one
+        of those that ended before it did. Otherwise all timeouts after a slow moment of the host were masked.
+        """
+        ended = time.monotonic()
         stored = await self._stored(instance) or Baseline()
         if stored.gold_tests_s and stored.gold_tests_s >= timeout_s:
             return True
         key = f"gold:{instance.instance_id}:{instance.row_sha256}"
         async with self._turns.setdefault(key, asyncio.Lock()):
-            slow, until = self._slow.get(key, (False, 0.0))
-            if time.monotonic() >= until:
+            slow, seen = self._slow.get(key, (False, -math.inf))
+            if seen < (ended - timeout_s if slow else ended):
                 known = own_patches(instance)[1:]  # gold, or nothing
                 slow = bool(known) and (await self._run(instance, known[0])).name is VerdictName.TIMEOUT
-                self._slow[key] = slow, time.monotonic() + self._kept_s
+                self._slow[key] = slow, time.monotonic()
             return slow
 
     async def _gives_results(self, instance: TaskInstance) -> str:

@@ -31,7 +31,6 @@ from sandbox_server.records import Verdict, VerdictName
 log = telemetry.logger(__name__)
 
 
-
 @cache
 def code_of_grading() -> str:
     """SHA-256 (hex) of this package's sources: guard, graders, confirming runs and whatever else decides a verdict."""
@@ -58,8 +57,10 @@ class Grading:
         assays: Assays | None = None,
         control_kept_s: float = 300.0,
     ) -> None:
-        """`graders`: by grader kind, made with `judging`. For `control_kept_s` seconds a successful control run is trusted, and an instance
-        whose own trees give no results is believed to give none.
+        """`graders`: by grader kind, made with `judging`.
+
+        For `control_kept_s` seconds a successful control run is trusted, and an instance whose own trees give no
+        results is believed to give none.
         """
         self._containers = containers
         self._graders = graders
@@ -169,16 +170,18 @@ class Grading:
         *,
         focus: str = "",
         room: Room | None = None,
+        slack: float = 1.0,
     ) -> TestRun:
         """Run the instance's tests over `patch` with the files in `altered` replaced, and pytest options `focus`.
 
-        The container is created at once. The tests start when there is `room`, which may take as long as another run.
+        The container is created at once. The tests start when there is `room`, which may take as long as another run,
+        and may take `slack` times their limit.
 
         Raises:
             ServiceError: from the last attempt.
 
         """
-        return (await self._attempts.run(instance, patch, altered=Altered(altered, focus, room))).run
+        return (await self._attempts.run(instance, patch, altered=Altered(altered, focus, room, slack))).run
 
     async def files_with(self, instance: TaskInstance, patch: bytes, paths: Iterable[str]) -> Mapping[str, bytes]:
         """The text files of bounded size among `paths`, once `patch` is applied. Raises ServiceError."""

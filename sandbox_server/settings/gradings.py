@@ -38,8 +38,7 @@ class GradingSettings(BaseModel):
     """Fresh containers tried before a grading ends as infra."""
     control_kept_s: Annotated[float, Field(ge=0)] = 300.0
     """How long a run of the unpatched tree or of gold is trusted: a successful one (control), to blame patches for
-    gradings that break off; one without results, to mask patches that give none either; gold's time, to mask
-    timeouts."""
+    gradings that break off; one without results, to mask patches that give none either."""
     grade_timeout_s: float = 1800.0
     """Upper limit on any instance's tests."""
     judge_timeout_s: Annotated[float, Field(ge=1)] = 10.0

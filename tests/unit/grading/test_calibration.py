@@ -116,12 +116,25 @@ async def test_gold_decides_where_the_unpatched_tree_gives_no_results(
 async def test_a_timeout_is_masked_where_gold_has_one_now() -> None:
     """On a host with too much to do a right fix got 0.0, although gold would have got no further."""
     instance = _INSTANCE.model_copy(update={"gold_patch": "gold"})
-    runs = Empty(VerdictName.TIMEOUT, VerdictName.RESOLVED)
-    known = calibration(Baseline(gold_tests_s=3.0), runs, kept_s=0.05)
-    masks = []
-    for _ in range(4):
-        masks.append((await known.mask(instance, run(VerdictName.TIMEOUT), timeout_s=30.0))[0])
-        if len(masks) == 2:
-            await asyncio.sleep(0.06)
-    assert masks == [True, True, False, False]
-    assert runs.patches == [b"gold", b"gold"]
+    runs = Empty(VerdictName.TIMEOUT, VerdictName.RESOLVED, VerdictName.TIMEOUT)
+    known = calibration(None, runs)
+    assert [await masked(known, instance, timeout_s=30.0) for _ in range(2)] == [True, True]
+    assert runs.patches == [b"gold"], "both ran beside gold's slow run"
+    await asyncio.sleep(0.06)
+    assert await masked(known, instance, timeout_s=0.05) is False, "it began after that run had ended"
+    assert await masked(known, instance, timeout_s=0.05) is True, "gold's quick run ended before it"
+    assert runs.patches == [b"gold"] * 3
+
+
+async def masked(known: Calibration, instance: TaskInstance, *, timeout_s: float) -> bool:
+    """Whether a timeout at this moment is masked."""
+    return (await known.mask(instance, run(VerdictName.TIMEOUT), timeout_s=timeout_s))[0]
+
+
+async def test_timeouts_at_one_time_share_a_run_of_gold() -> None:
+    """On a host with too much to do each of them would add a run as long as its own."""
+    instance = _INSTANCE.model_copy(update={"gold_patch": "gold"})
+    runs = Empty(VerdictName.RESOLVED)
+    known = calibration(None, runs)
+    assert await asyncio.gather(*(masked(known, instance, timeout_s=30.0) for _ in range(5))) == [False] * 5
+    assert runs.runs == 1

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from sandbox_server.catalogue.certificate_key import CertificateKey
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import GraderBroken, InfrastructureError
 from sandbox_server.grading.altering import Texts, focus_on
@@ -318,6 +319,37 @@ async def test_without_variants_the_verdict_says_so(pays: bool) -> None:
     assert (found.confirm.state, found.pays, found.mask, runs.done) == ("none", pays, False, 0)
     assert found.confirm.why.startswith("no gold patch is known")
     assert (await confirming(Runs(2), pays=pays).confirm(task(2), b"gold", RESOLVED)).pays
+
+
+@pytest.mark.parametrize(("gold", "masked"), [(VerdictName.RESOLVED, False), (VerdictName.TIMEOUT, True)])
+async def test_a_confirming_run_without_an_end_is_the_patchs_unless_gold_has_none_now(
+    gold: VerdictName, masked: bool
+) -> None:
+    """Where gold takes more than half of the limit, a forger that hangs in confirming runs got a mask at will."""
+
+    class Slow(Runs):
+        certified = False
+
+        async def run_altered(
+            self, instance: TaskInstance, patch: bytes, altered: Mapping[str, bytes], **how: Any
+        ) -> Run:
+            run = await super().run_altered(instance, patch, altered, **how)
+            if self.certified:
+                slacks.append(how["slack"])
+                run = replace(run, name=gold if patch == b"gold" else VerdictName.TIMEOUT)
+            return replace(run, timings_s={"tests": instance.eval_timeout_s * 0.9})
+
+    slacks: list[float] = []
+    runs, kept = Slow(3), Kept()
+    await Certifying(runs, kept).variants(task(3), CertificateKey.of(task(3), RESOLVED.image_digest))
+    runs.certified = True
+    confirmed = confirming(runs, kept=kept).confirm(task(3), b"patch", RESOLVED)
+    if masked:
+        with pytest.raises(InfrastructureError, match="nor does gold"):
+            await confirmed
+    else:
+        assert (await confirmed).name is VerdictName.TAMPERED
+    assert set(slacks) == {2.0}, "what passed just within the limit may be slower beside other runs"
 
 
 @pytest.mark.parametrize("alone", [True, False])
