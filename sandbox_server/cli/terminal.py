@@ -25,6 +25,7 @@ import typer
 from sandbox_server.cli import api
 from sandbox_server.errors import ServiceError
 from sandbox_server.insight.harmless import for_terminal
+from sandbox_server.sandbox.bash.boot import STATE
 
 _PER_LIFE = 4  # how often a copy's life is prolonged within that life
 _CLOSE_S = 10.0
@@ -38,18 +39,16 @@ _LAST = 2
 _SIGNALLED = 128
 """Exit code of what a signal ended, without the signal's number; as in a shell."""
 
-# The folder and the environment of the copied shell lie in a file that the sandbox's own shell keeps.
-_STATE = ". /run/sandbox/env 2> /dev/null"
 _RC = rf"""
 __term=$TERM
-{_STATE}
+{STATE}
 export TERM=$__term
 unset __term PROMPT_COMMAND BASH_ENV
 PS1='\[\e[1;33m\](copy)\[\e[0m\] \w\$ '
 alias ls='ls --color=auto' grep='grep --color=auto'
 """
 _INTERACTIVE = 'exec bash --rcfile <(printf %s "$1") -i'
-_SCRIPT = f"{_STATE}; unset BASH_ENV; exec bash"
+_SCRIPT = f"{STATE}unset BASH_ENV; exec bash"
 
 
 class Disconnected(ServiceError):

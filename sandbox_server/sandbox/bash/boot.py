@@ -5,8 +5,8 @@ from importlib import resources
 
 from sandbox_server.sandbox.container import DEFAULT_ACTIVATION, ContainerSpec
 
-_BOOT, _RC, _READY = (
-    resources.files(__package__).joinpath(name).read_text() for name in ("boot.bash", "rc.bash", "ready.bash")
+_BOOT, _RC, STATE, _READY = (
+    resources.files(__package__).joinpath(f"{name}.bash").read_text() for name in ("boot", "rc", "state", "ready")
 )
 
 # -p: ignore the image's BASH_ENV and SHELLOPTS
@@ -44,4 +44,4 @@ def environment(spec: ContainerSpec) -> dict[str, str]:
 def _start_file(spec: ContainerSpec) -> str:
     # cd to the path as given: the engine's working directory has its links resolved
     begin = f"cd -- {shlex.quote(spec.workdir)} 2> /dev/null"
-    return "\n".join((_RC, spec.activate or DEFAULT_ACTIVATION, begin, _READY))
+    return "\n".join((_RC, spec.activate or DEFAULT_ACTIVATION, begin, STATE, _READY))

@@ -28,9 +28,12 @@ __sb_d() {
   builtin return "$1"
 }
 
-# Saves the state with which the next shell starts.
+# Saves the state with which the next shell starts (state.bash), in two files by turns, since a rename would cost a fork:
+# what a shell leaves that is killed while it writes has no last line, and the other file has the state before.
 __sb_s() {
-  { builtin printf 'cd -- %q\n' "$PWD"; builtin export -p; } >| /run/sandbox/env
+  __sb_c=$((${__sb_c-0} + 1))
+  { builtin printf 'cd -- %q\n' "$PWD"; builtin export -p; builtin printf '# %s\n' "$__sb_c"; } \
+    >| "/run/sandbox/env$((__sb_c & 1))"
 }
 
 # Before each prompt, so also after SIGINT: reports how the action ended and the shell's state. The prompt follows the

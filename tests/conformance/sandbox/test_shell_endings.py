@@ -73,6 +73,14 @@ async def test_the_last_state_is_the_one_at_the_exit(new_shell: BashSandbox) -> 
     assert await say(new_shell, "echo $LAST $PWD") == "5 /usr"
 
 
+async def test_a_shell_that_ends_while_it_saves_its_state(new_shell: BashSandbox) -> None:
+    """Its variables were lost: the next shell started with half a file. Here the limit on file sizes ends the write."""
+    await new_shell.shell.run("cd /usr; export ZZ_SAVED=3", timeout_s=5)
+    await new_shell.shell.run("trap - EXIT; export PAD=$(printf %4000s x); ulimit -f 1", timeout_s=15)
+    assert await say(new_shell, "echo ${ZZ_SAVED-lost} $PWD", timeout_s=15) == "3 /usr"
+    assert await say(new_shell, "ulimit -f") != "1", "the shell has not been replaced"
+
+
 async def test_a_shell_killed_between_actions(new_shell: BashSandbox) -> None:
     """The next action would be lost with the shell that no longer reads it."""
     pid = await say(new_shell, "cd /usr; export BETWEEN=7; echo $$")
