@@ -31,6 +31,7 @@ _SCRIPT = resources.files(__package__).joinpath("capture.bash").read_text()
 _CARRY = resources.files(__package__).joinpath("carry.bash").read_text()
 _NO_BASE, _NO_TREE, _NO_SPACE = 3, 4, 5
 _ATTEMPTS = 2  # readings of a session's tree before the unchanged tree is read
+_PATIENCE = 3  # times the bound, for a second reading after the host had too little CPU for the first
 _MARGIN = 4  # after a timeout, the unchanged tree must be read within this fraction of the bound
 _CLOSE_S = 30.0  # as in `ending`
 
@@ -50,10 +51,12 @@ class _Taken:
 class _Failed(Exception):
     """No diff was taken, because of either the agent or the service; `why`: a short reason."""
 
-    def __init__(self, why: str, *, timed_out: bool = False) -> None:
+    def __init__(self, why: str, *, timed_out: bool = False, starved: bool = False) -> None:
+        """`starved`: it got too little CPU to tell whether the tree or the host was the reason."""
         super().__init__(why)
         self.why = why
         self.timed_out = timed_out
+        self.starved = starved
 
 
 class Captures:
@@ -84,7 +87,7 @@ class Captures:
         read.
 
         Raises:
-            SandboxLost: the container is gone, or the host is too slow. InfrastructureError: the unchanged tree cannot
+            SandboxLost: the container is gone, or the host too slow. InfrastructureError: the unchanged tree cannot
                 be read either, or no container can be made; retry.
 
         """
@@ -105,14 +108,18 @@ class Captures:
         return taken.diff, taken.cause
 
     async def _taken(self, container_id: str, sid: str, instance: TaskInstance) -> _Taken:
-        failure = _Failed("")
+        failure, timeout_s = _Failed(""), self._timeout_s
         await self._collect(container_id, instance)
         for _ in range(_ATTEMPTS):
             try:
-                return await self._read(container_id, sid, instance)
+                return await self._read(container_id, sid, instance, timeout_s)
             except _Failed as error:
                 failure = error
                 log.warning("capture failed", sid=sid, why=error.why)
+                if error.starved:
+                    timeout_s = _PATIENCE * self._timeout_s
+        if failure.starved:
+            raise SandboxLost(f"the host was too slow to take its changes: {failure.why}")
         seen = await self._outside.see(container_id)
         try:
             await self._control(seen, instance, self._timeout_s / _MARGIN if failure.timed_out else self._timeout_s)
@@ -134,20 +141,35 @@ class Captures:
         except (ServiceError, OSError) as error:
             log.warning("a task's collect command failed", container_id=container_id, error=str(error))
 
-    async def _read(self, container_id: str, sid: str, instance: TaskInstance) -> _Taken:
+    async def _read(self, container_id: str, sid: str, instance: TaskInstance, timeout_s: float) -> _Taken:
         workdir = instance.sandbox.workdir
         if not self._outside.sees_files:
             sandbox = await self._runtime.attach(container_id)
             since = (await self._outside.see(container_id)).created_at if instance.carried else "@0"
-            return self._of(await self._run(sandbox, instance, "", since), workdir)
+            return self._of(await self._run(sandbox, instance, "", since, timeout_s), workdir)
         sandbox, seen = await self._beside(container_id, sid, workdir)
         try:
-            taken = self._of(await self._run(sandbox, instance, FILES, seen.created_at), workdir)
+            result = await self._run(sandbox, instance, FILES, seen.created_at, timeout_s)
+            if result.timed_out:
+                await self._check_cpu(sandbox, timeout_s)
+            taken = self._of(result, workdir)
         finally:
             self._remove_later(sandbox)
         # while a container is removed, its files vanish one by one and look like the agent's deletions: check again
         await self._outside.see(container_id)
         return taken
+
+    async def _check_cpu(self, reader: Sandbox, timeout_s: float) -> None:
+        """Raise _Failed, starved, if a reading that ran into its bound has got less than half of it as CPU time.
+
+        A policy decides how much there is to read, but not how fast the host is: on a host without other work all but a
+        little of the time of a reading is CPU time.
+        """
+        with suppress(ServiceError):
+            used_s = (await self._runtime.cpu_times([reader.container_id])).get(reader.container_id)
+            if used_s is not None and used_s < self._timeout_s / 2:
+                why = f"in {timeout_s:g} s it got {used_s:.1f} s of CPU (SANDBOX_POSTPROCESS_TIMEOUT_S)"
+                raise _Failed(why, timed_out=True, starved=True)
 
     async def _beside(self, container_id: str, sid: str, workdir: str) -> tuple[Sandbox, Seen]:
         seen = await self._outside.see(container_id)
@@ -177,13 +199,13 @@ class Captures:
             self._remove_later(sandbox)
 
     def _spec(self, seen: Seen, sid: str) -> ContainerSpec:
-        deadline = clock.today() + timedelta(seconds=2 * self._timeout_s + 60)
+        deadline = clock.today() + timedelta(seconds=(_PATIENCE + 1) * self._timeout_s + 60)
         return ContainerSpec(
             seen.image, Role.PREPARE, sid, deadline, limits=_LIMITS, cpu_shares=self._cpu_shares, with_shell=False
         )
 
     async def _run(
-        self, sandbox: Sandbox, instance: TaskInstance, files: str, since: str, timeout_s: float | None = None
+        self, sandbox: Sandbox, instance: TaskInstance, files: str, since: str, timeout_s: float
     ) -> ExecResult:
         argv = [_SCRIPT, "capture", instance.sandbox.workdir, files, since]
         if instance.carried:
@@ -191,7 +213,7 @@ class Captures:
         try:
             return await sandbox.exec(
                 ["bash", "-c", *argv],
-                timeout_s=timeout_s or self._timeout_s,
+                timeout_s=timeout_s,
                 cwd="/",
                 user="root",
                 keep_bytes=self._max_bytes,

@@ -94,6 +94,9 @@ class Engine:
     async def remove(self, container_id: str) -> None:
         self.removed += 1
 
+    async def cpu_times(self, container_ids: list[str]) -> dict[str, float]:
+        return dict.fromkeys(container_ids, 8.0)  # none was kept waiting
+
     async def exec(self, argv: list[str], *, timeout_s: float, **how: object) -> ExecResult:
         self.bounds.append(timeout_s)
         return self._ends.pop(0)
@@ -154,3 +157,60 @@ async def test_what_a_task_collects_has_the_captures_bound() -> None:
     engine = Engine(_end(), _end())
     await _files(engine, TASK.model_copy(update={"grader": grader}))
     assert engine.bounds == [8, 8]
+
+
+class _Host:
+    """An engine on which each reading of a tree runs into its bound, with this CPU time."""
+
+    sees_files = True
+
+    def __init__(self, cpu_s: float | None) -> None:
+        self.cpu_s = cpu_s
+        self.bounds: list[float] = []
+
+    @property
+    def outside(self) -> "_Host":
+        return self
+
+    async def see(self, container_id: str) -> object:
+        return SimpleNamespace(image="i", running=True, created_at="@0")
+
+    still = see
+
+    async def beside(self, *_: object, **__: object) -> object:
+        return SimpleNamespace(container_id="reader", exec=self._exec)
+
+    async def create(self, *_: object, **__: object) -> object:
+        return SimpleNamespace(container_id="control", exec=self._control)
+
+    async def _exec(self, *_: object, timeout_s: float, **__: object) -> ExecResult:
+        self.bounds.append(timeout_s)
+        return _end(None)
+
+    async def _control(self, *_: object, **__: object) -> ExecResult:
+        return _end()
+
+    async def cpu_times(self, ids: list[str]) -> dict[str, float]:
+        return {} if self.cpu_s is None else dict.fromkeys(ids, self.cpu_s)
+
+    async def remove(self, container_id: str) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("cpu_s", "lost", "bounds"), [(1.0, True, [7, 21]), (6.9, False, [7, 7]), (None, False, [7, 7])]
+)
+async def test_a_tree_is_not_blamed_for_a_host_without_cpu(
+    cpu_s: float | None, lost: bool, bounds: list[float]
+) -> None:
+    """10,000 new files at load 100 were `empty_patch`, 0.0, unmasked; but a large tree must not be a mask at will."""
+    host = _Host(cpu_s)
+    captures = Captures(cast(Runtime, host), timeout_s=7, max_bytes=1 << 20, cpu_shares=256)
+    taking = captures.files("c", TaskInstance(instance_id="a__b-1", repo="a/b", sandbox=SandboxSpec(images=("i",))))
+    if lost:
+        with pytest.raises(SandboxLost, match=r"too slow .* 1\.0 s of CPU"):
+            await taking
+    else:
+        assert (await taking)[0] is None
+    assert host.bounds == bounds
+    await captures.close()
