@@ -220,6 +220,8 @@ class PatchRecord:
     captured_at: float
     sha256: str = ""
     """SHA-256 of `diff` (hex); "" if it is None."""
+    container_id: str = ""
+    """The container that it was taken from; "" in patches of older servers, and if none was needed."""
 
 
 class VerdictName(StrEnum):

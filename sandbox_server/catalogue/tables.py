@@ -21,7 +21,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
-REVISION = "0020"
+REVISION = "0021"
 """The migration that creates these tables; a test compares it with alembic's head."""
 
 
@@ -219,6 +219,7 @@ class PatchRow(Base):
     base_commit: Mapped[str] = mapped_column(Text)
     captured_at: Mapped[float]
     sha256: Mapped[str] = mapped_column(String(64))
+    container_id: Mapped[str] = mapped_column(Text, server_default="")
 
 
 class VerdictRow(Base):

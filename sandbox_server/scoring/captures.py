@@ -100,6 +100,7 @@ class Captures:
             base_commit=base_commit,
             captured_at=clock.now(),
             sha256="" if taken.diff is None else hashlib.sha256(taken.diff).hexdigest(),
+            container_id=session.container_id,
         )
 
     async def files(self, container_id: str, instance: TaskInstance) -> tuple[bytes | None, str]:

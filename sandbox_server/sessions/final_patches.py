@@ -103,7 +103,9 @@ class FinalPatches:
 
     async def _patch(self, record: SessionRecord) -> tuple[SessionRecord, PatchRecord]:
         if stored := await self._data.history.patch(record.sid):
-            return record, stored  # a server died between storing the patch and removing the container
+            if not _is_former(stored, record):
+                return record, stored  # a server died between storing the patch and removing the container
+            await self._data.history.remove_patch(stored)
         if record.differences:
             # the patch would be of a state that the policy never saw, so it must not earn a reward
             raise SandboxLost(
@@ -120,6 +122,9 @@ class FinalPatches:
         except OwnedElsewhere:
             await self._data.history.remove_patch(captured)
             raise
+        if _is_former(patch, record):
+            await self._data.history.remove_patch(patch)
+            patch = await self._data.history.save_patch(captured)
         record = replace(record, timings_s={**record.timings_s, "end_patch": time.monotonic() - began})
         self._rewards.begin(record, patch)
         return record, patch
@@ -148,3 +153,8 @@ class FinalPatches:
             base = (await self._workspaces.prepared(instance)).base_commit
         with telemetry.ACTION_SECONDS.labels("patch").time():
             return await self._captures.take(record, instance, base_commit=base or instance.base_commit)
+
+
+def _is_former(patch: PatchRecord, session: SessionRecord) -> bool:
+    """Whether it was stored by a node that the session has left, and that has not looked at the session since."""
+    return patch.container_id not in ("", session.container_id)

@@ -10,7 +10,7 @@ import pytest
 from sandbox_server.app.build import Server, open_server
 from sandbox_server.catalogue.insight.records import SessionFilter
 from sandbox_server.errors import CatalogueUnavailable, EngineUnavailable, OwnedElsewhere, SandboxLost
-from sandbox_server.records import SessionRecord, VerdictName
+from sandbox_server.records import PatchRecord, SessionRecord, VerdictName
 from sandbox_server.sandbox.base import Role
 from sandbox_server.settings import Settings
 
@@ -100,6 +100,27 @@ async def test_a_server_that_stood_still_during_an_end(settings: Settings, name:
         assert await data.history.patch(sid) is None and not server.gradings.rewards.known(sid)
         in_sql = await data.history.session(sid)
         assert in_sql is None or in_sql.state == "live"
+
+
+@pytest.mark.parametrize("before", ["end", "save_patch"])
+async def test_a_patch_of_a_node_that_the_session_has_left(settings: Settings, before: str) -> None:
+    """A node that stood still stores its patch before the session's end elsewhere, and has not looked again since."""
+    async with open_server(settings) as server:
+        sid = await server.sessions.service.start(LEDGER)
+        await server.sessions.service.act(sid, ACTION)
+        data, ending = server.foundation.data, server.sessions.ending
+        late = PatchRecord(sid, LEDGER, b"--- a/old\n", "", "", 1.0, "5a", container_id="c0ffee")
+        owner: Any = ending if before == "end" else data.history
+        method, save = getattr(owner, before), data.history.save_patch
+
+        async def after_the_other(*arguments: Any) -> Any:
+            setattr(owner, before, method)
+            await save(late)
+            return await method(*arguments)
+
+        setattr(owner, before, after_the_other)
+        await ending.end(sid, "idle")
+        assert b"+++ b/x.txt" in ((await server.sessions.service.patch(sid)).diff or b"")
 
 
 @pytest.mark.parametrize("moment", ["containers listed", "sessions listed"])
