@@ -73,6 +73,10 @@ class Folder:
         entry, content = self._members.get(name, (None, b""))
         return content.decode("utf-8", "replace") if entry is not None and entry.isfile() else None
 
+    def contents(self) -> list[bytes]:
+        """The contents of all files."""
+        return [content for entry, content in self._members.values() if entry.isfile()]
+
     def below(self, name: str) -> "Folder":
         """The folder `name` in it; "." is itself."""
         if name == ".":

@@ -6,6 +6,7 @@ refused by their names.
 """
 
 import graphlib
+import math
 import posixpath
 import re
 import shlex
@@ -136,7 +137,7 @@ class _Reading:
     def _guarded(self, name: str, read: Callable[[str, dict[str, Any]], Any], entry: dict[str, Any]) -> Any:
         try:
             return read(name, entry)
-        except (ValueError, TypeError, AttributeError, KeyError) as error:
+        except (ValueError, TypeError, AttributeError, KeyError, ArithmeticError) as error:
             self._refuse(f"{name}: {error}")
             return None
 
@@ -227,7 +228,7 @@ class _Reading:
         build = entry.get("build")
         if build is None:
             image = str(entry.get("image") or "")
-            if not image or image == "harbor-main" or image.startswith(_OWN_IMAGES):
+            if not image or image == "harbor-main" or image.rpartition("/")[2].startswith(_OWN_IMAGES):
                 raise ValueError(f"its image is {image!r}")
             return None, (image,)
         build = build if isinstance(build, dict) else {"context": build}
@@ -349,6 +350,8 @@ def _limits(entry: Mapping[str, Any]) -> tuple[int | None, float | None]:
         raise ValueError("deploy.resources.reservations.devices")
     limits = resources.get("limits") or {}
     memory, cpus = limits.get("memory", entry.get("mem_limit")), limits.get("cpus", entry.get("cpus"))
+    if cpus is not None and not 0 < float(cpus) < math.inf:  # NaN too
+        raise ValueError(f"{cpus!r} is not a number of CPUs")
     return (None if memory is None else _mb(str(memory))), (None if cpus is None else float(cpus))
 
 

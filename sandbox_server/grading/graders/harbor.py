@@ -1,10 +1,13 @@
 """Grader for Harbor's tasks: `/tests/test.sh` runs in a fresh container and writes a reward under /logs/verifier."""
 
+import asyncio
 import json
 import math
-from collections.abc import Callable, Mapping
+import posixpath
+from collections.abc import Callable, Mapping, Sequence
 from shlex import quote
 
+from sandbox_server.catalogue.harbor.archives import Folder
 from sandbox_server.catalogue.instance import HarborGrader, TaskInstance
 from sandbox_server.grading.base import CleanSandbox, Grader, Judging, TestRun
 from sandbox_server.grading.exit_code import ByExitCode, broken_off, test_run
@@ -32,7 +35,10 @@ class Harbor(ByExitCode):
         altered: Mapping[str, bytes] | None = None,
         clean: CleanSandbox | None = None,
     ) -> TestRun:
-        """See `Grader.run`. Like Harbor, it ignores the exit code of the tests and prefers reward.json."""
+        """See `Grader.run`. Like Harbor, it ignores the exit code of the tests and prefers reward.json.
+
+        Unlike Harbor, it reads only the one that the tests name, if they name just one.
+        """
         grader = instance.grader
         assert isinstance(grader, HarborGrader)  # the registry chose by kind
         run = await supervise(
@@ -48,7 +54,7 @@ class Harbor(ByExitCode):
         if (broken := broken_off(run, "tests", timeout_s)) is not None:
             return test_run(run, *broken)
         try:
-            score = scored(await _rewards(sandbox))
+            score = scored(await _rewards(sandbox, await asyncio.to_thread(named, grader.tests)))
         except ValueError as error:
             return test_run(run, VerdictName.NO_RESULTS, f"the tests exited with {run.exit_code}, and {error}")
         name = VerdictName.RESOLVED if score.total >= 1 else VerdictName.UNRESOLVED
@@ -68,9 +74,19 @@ def _as(user: str) -> str:
     return f"runuser -u {quote(user)} -- {_TESTS}"
 
 
-async def _rewards(sandbox: Sandbox) -> dict[str, float]:
+def named(tests: str) -> tuple[str, ...]:
+    """The reward files to look for, in this order. `tests`: the packed folder of the tests.
+
+    If its files name one of the two, only that one: the other was written by something that the tests ran.
+    """
+    texts = Folder(tests).contents()
+    found = [path for path in (_JSON, _TEXT) if any(posixpath.basename(path).encode() in text for text in texts)]
+    return tuple(found) or (_JSON, _TEXT)
+
+
+async def _rewards(sandbox: Sandbox, paths: Sequence[str]) -> dict[str, float]:
     """The rewards by name. Raises ValueError: there are none, or they cannot be read."""
-    for path in (_JSON, _TEXT):
+    for path in paths:
         try:
             text = (await sandbox.read_file(path, max_bytes=_REWARD_BYTES)).decode()
         except FileNotFoundError:
@@ -78,7 +94,7 @@ async def _rewards(sandbox: Sandbox) -> dict[str, float]:
         except (OSError, OverflowError, UnicodeDecodeError) as error:
             raise ValueError(f"{path} cannot be read: {error}") from None
         return rewards_of(text, path)
-    raise ValueError(f"wrote neither {_JSON} nor {_TEXT}")
+    raise ValueError(f"wrote no {' or '.join(paths)}")
 
 
 def rewards_of(text: str, path: str = _TEXT) -> dict[str, float]:

@@ -1,9 +1,12 @@
 """Rewards that Harbor's tests write, and the files that are placed for them."""
 
+from pathlib import Path
+
 import pytest
 
+from sandbox_server.catalogue.harbor.archives import packed
 from sandbox_server.grading.carrying import refusal
-from sandbox_server.grading.graders.harbor import rewards_of, scored
+from sandbox_server.grading.graders.harbor import named, rewards_of, scored
 
 
 @pytest.mark.parametrize(
@@ -21,6 +24,22 @@ def test_rewards(text: str, path: str, rewards: dict[str, float], total: float) 
     """A reward differs from what Harbor reads of the same file."""
     assert rewards_of(text, path) == rewards
     assert scored(rewards).total == pytest.approx(total)
+
+
+@pytest.mark.parametrize(
+    ("script", "read"),
+    [
+        ("echo 1 > /logs/verifier/reward.txt\n", ["reward.txt"]),
+        ("python3 score.py > $LOGS/reward.json\n", ["reward.json"]),
+        ("echo 0 > reward.txt; score reward.json\n", ["reward.json", "reward.txt"]),
+        ("a program that knows where\n", ["reward.json", "reward.txt"]),
+        ("", ["reward.json", "reward.txt"]),
+    ],
+)
+def test_a_reward_is_read_where_the_tests_write_it(script: str, read: list[str], tmp_path: Path) -> None:
+    """Tests that write reward.txt run a program of the agent's, which had written reward.json: 1.0."""
+    (tmp_path / "test.sh").write_text(script)
+    assert [Path(path).name for path in named(packed(tmp_path) if script else "")] == read
 
 
 @pytest.mark.parametrize(
