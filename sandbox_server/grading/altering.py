@@ -117,7 +117,7 @@ class Variants:
         return frozenset(test for unit in self.units for test in unit.tests)
 
 
-VERSION = 4
+VERSION = 5
 
 
 def names_tests(instance: TaskInstance) -> bool:

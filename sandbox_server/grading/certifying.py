@@ -36,6 +36,7 @@ from sandbox_server.grading.run_gate import RunGate
 from sandbox_server.grading.stubbing import fix_changes, limited, read_fix, stub_passes
 from sandbox_server.grading.variants.base import Unit, Variant
 from sandbox_server.grading.variants.making import MOST_VARIANTS, module_unit, units, unnamed_units
+from sandbox_server.grading.variants.quiet import quiet
 from sandbox_server.records import VerdictName
 
 log = telemetry.logger(__name__)
@@ -142,6 +143,10 @@ def _expected_files(instance: TaskInstance) -> dict[str, None]:
     return paths
 
 
+def _quiet(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    return {path: quiet(path, text) for path, text in files.items()}
+
+
 class _Making:
     """Makes the variants of one instance."""
 
@@ -209,13 +214,14 @@ class _Making:
         instance = self._instance
         expected = _expected_files(instance)
         texts = await self._runs.read(instance, expected)
-        files = dict(texts.tests)
+        files = await asyncio.to_thread(_quiet, texts.tests)
         self._base_files = texts.base
         seed = f"{instance.instance_id}:{instance.row_sha256}"
         if self._named:
             base = {path: text for path, text in texts.base.items() if path in files}
             if unexpected := files.keys() - expected:
                 base |= await self._runs.files_with(instance, b"", sorted(unexpected))
+            base = await asyncio.to_thread(_quiet, base)
             fixed, kept = instance.fail_to_pass, instance.pass_to_pass
             self._units = await asyncio.to_thread(units, files, fixed, kept, seed=seed, base=base)
         else:
