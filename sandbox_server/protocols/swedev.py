@@ -113,6 +113,8 @@ class PostprocessReply(_Message):
     sid: str = ""
     state: str = ""
     """ending, ended or lost; "" for an unknown session."""
+    cause: str = ""
+    """Why there is no patch, or what is left out of it; absent if there is nothing to say."""
     error: Fault | None = None
 
 
@@ -217,7 +219,8 @@ async def postprocess(request: Request) -> Response:
                 }
             }
         )
-    return json_answer({"sid": record.sid, "state": record.state})
+    remark = {"cause": record.cause} if record.cause else {}
+    return json_answer({"sid": record.sid, "state": record.state, **remark})
 
 
 @ROUTER.post("/compute_reward", response_model=RewardReply, openapi_extra=takes(SessionRequest))

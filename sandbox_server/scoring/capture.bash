@@ -1,6 +1,7 @@
 # Prints the diff of a session's tree against the tree of its prepared image. Runs as root in a fresh container of that
 # image; the session's files, which nothing changes any more, are below $2. $1: workdir; $3: creation time of the
-# session's container. Stderr: `no-git` if the agent removed .git, `partial` if a file could not be read.
+# session's container. Stderr: `no-git` if the agent removed .git, `partial` if a file could not be read, `hidden` with the
+# number and the first names of new files that are left out because .gitignore says so.
 # Uses no program, library, git index, configuration or filter of the agent.
 # Exit code 0: done; 3: the image has no base to compare with; 4: the tree is gone; 5: the disk is full; 6: git failed.
 set -e -o pipefail
@@ -22,7 +23,7 @@ export GIT_INDEX_FILE=$own/capture.$$
 cp "$own/index" "$GIT_INDEX_FILE" || exit 5
 # Git would overlook a change that kept the file's size and time: touch these files, so that git reads them. It would
 # also overlook what has become a FIFO, socket or device: remove those. List the repositories inside the tree.
-find . -path ./.git -prune -o -name .git -prune -print0 -o -type f -newerct "$3" -exec touch -c -- {} + -o \
+find . -path ./.git -prune -o -name .git -prune -print0 -o -type f -newerct "$3" -fprint0 "$GIT_INDEX_FILE.newer" -exec touch -c -- {} + -o \
   \( -type p -o -type s -o -type b -o -type c \) -exec rm -f -- {} + > "$GIT_INDEX_FILE.inner" 2> /dev/null \
   || git read-tree "$(< "$own/base")"
 if [[ -s $GIT_INDEX_FILE.inner ]]; then
@@ -66,5 +67,12 @@ if [[ -f .git/index ]]; then
   git update-index -z --add --stdin < "$GIT_INDEX_FILE.forced" 2> /dev/null || echo partial >&2
 fi
 [[ -e .git || -L .git ]] || echo no-git >&2
+# The benchmark's own diff leaves them out too, so a fix may fail for want of them. Caches are not worth a word.
+hidden=0 names=
+while IFS= read -r -d '' name; do
+  case $name in */__pycache__/* | *.pyc | */.*_cache/*) continue ;; esac
+  if ((++hidden <= 5)); then printf -v names '%s, %q' "$names" "${name:2:200}"; fi
+done < <(head -z -n 20000 -- "$GIT_INDEX_FILE.newer" | git check-ignore -z --stdin 2> /dev/null)
+((hidden == 0)) || printf 'hidden %s (%s)\n' "$hidden" "${names#, }" >&2
 git diff --cached --binary --full-index --no-color --no-ext-diff --no-textconv --no-renames \
   --src-prefix=a/ --dst-prefix=b/ "$(< "$own/base")"

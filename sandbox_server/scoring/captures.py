@@ -34,6 +34,7 @@ _ATTEMPTS = 2  # readings of a session's tree before the unchanged tree is read
 _PATIENCE = 3  # times the bound, for a second reading after the host had too little CPU for the first
 _MARGIN = 4  # after a timeout, the unchanged tree must be read within this fraction of the bound
 _CLOSE_S = 30.0  # as in `ending`
+_TOLD = 300  # characters of names and messages in a cause
 
 _LIMITS = Limits(memory_mb=2048, cpus=2.0, pids=256, disk_mb=2048)
 """Limits of the reading container. A file whose compressed git object exceeds `disk_mb` cannot be in a patch. Git
@@ -240,10 +241,16 @@ class Captures:
             return _Taken(None, f"the patch of {size >> 20} MB is larger than SANDBOX_MAX_PATCH_MB")
         notes = result.stderr.text().splitlines()
         if left_out := [note for note in notes if note.startswith("left out: ")]:
-            return _Taken(diff, f"links lead to what is not taken: {'; '.join(left_out)[:300]}")
+            return _Taken(diff, f"links lead to what is not taken: {'; '.join(left_out)[:_TOLD]}")
+        hidden = "".join(
+            f"not in the patch, because .gitignore hides them: new files, {note.removeprefix('hidden ')}"[:_TOLD]
+            for note in notes
+            if note.startswith("hidden ")
+        )
         if "partial" in notes:
-            return _Taken(diff, f"some files could not be read and are left out: {' '.join(notes)[:300]}")
-        return _Taken(diff, "the agent removed .git; the changes were taken without it" if "no-git" in notes else "")
+            return _Taken(diff, f"some files could not be read and are left out: {' '.join(notes)[:_TOLD]}")
+        without_git = "the agent removed .git; the changes were taken without it" if "no-git" in notes else ""
+        return _Taken(diff, "; ".join(filter(None, (without_git, hidden))))
 
     def _remove_later(self, sandbox: Sandbox) -> None:
         task = asyncio.create_task(self._remove(sandbox))

@@ -95,6 +95,7 @@ class Receipts:
             "graded_at": graded.graded_at,
             "base_commit": row_base_commit,
             "image_head": "" if patch is None else patch.base_commit,
+            "patch_cause": "" if patch is None else patch.cause,
             "patch_sha256": "" if patch is None else patch.sha256,
             "session_timings_s": dict(session.timings_s),
             "patch_bytes": 0 if patch is None or patch.diff is None else len(patch.diff),

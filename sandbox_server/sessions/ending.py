@@ -190,7 +190,8 @@ class Ending:
         ended = await self._finish(record, SessionState.ENDED, reason, patch.cause or died)
         if traces.on():
             said: dict[str, traces.Value] = {"sandbox.end_reason": reason}
-            traces.span(ended, traces.Span("end", began, clock.now(), said, error=ended.cause))
+            error = died or (patch.cause if patch.diff is None else "")
+            traces.span(ended, traces.Span("end", began, clock.now(), said, error=error))
         return ended
 
     async def _as_it_is(self, record: SessionRecord) -> SessionRecord:

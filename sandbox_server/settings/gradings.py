@@ -24,7 +24,7 @@ class GradingSettings(BaseModel):
     postprocess_timeout_s: float = 120.0
     """Limit on reading a session's tree for its patch; three times as long for a second read on a host that gave the
     first less than half of it as CPU time. After two failed reads the image's own tree is read in the same way. If that
-    works within the limit, the session is scored as without a patch; if not, or for want of CPU, it is lost, and masked."""
+    works in time, the session is scored as without a patch; if not, or for want of CPU, it is lost, and masked."""
     ending_max_s: Annotated[float, Field(gt=0)] = 900.0
     """Limit on ending a session, all attempts included; past it the session is lost and its container is removed."""
     max_patch_mb: float = 64.0

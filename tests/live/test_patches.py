@@ -130,14 +130,14 @@ def test_the_diff_gives_the_same_tree(
 
 
 def test_ignored_files_and_our_own_stay_out(live: Server) -> None:
-    """The patch includes caches, or files that the service put into the container."""
+    """The patch has caches, or files of the service; or a file that the fix needs is left out and nothing says so."""
     sid = live.begin(UNGRADED)
     live.run(
         sid,
         "echo 'build/' >> .gitignore; mkdir build .pytest_cache; echo x > build/out; python3 -m compileall -q ledger;"
         " echo '*' | tee .pytest_cache/.gitignore > .pytest_cache/CACHEDIR.TAG; echo y > y",  # as pytest does
     )
-    live.finish(sid)
+    assert live.finish(sid)["cause"].endswith(".gitignore hides them: new files, 1 (build/out)")
     names = {line.split(b" b/")[-1] for line in live.patch(sid).splitlines() if line.startswith(b"diff --git")}
     assert names == {b".gitignore", b"y"}
 

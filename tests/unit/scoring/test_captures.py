@@ -30,6 +30,7 @@ def _end(code: int | None = 0, stderr: str = "", *, dropped: int = 0) -> ExecRes
         (_end(), DIFF, ""),
         (_end(0, "warning: something\n"), DIFF, ""),
         (_end(0, "no-git\n"), DIFF, "removed .git"),
+        (_end(0, "hidden 2 (a.dat, b.dat)\n"), DIFF, "new files, 2 (a.dat, b.dat)"),
         (_end(0, "error: x\npartial\nno-git\n"), DIFF, "could not be read and are left out"),
         (_end(0, "left out: /a -> /b\n"), DIFF, "links lead to what is not taken"),
         (_end(0, dropped=5 << 20), None, "5 MB is larger than SANDBOX_MAX_PATCH_MB"),
