@@ -16,8 +16,10 @@ _HIDDEN = tuple(
     for name in ("fix.patch", "test.patch", "prepare.sh", "run.sh", "test-run.sh", "fix-run.sh", "check_git_changes.sh")
 )
 
-_SETUP = "rm -f -- /home/fix.patch /home/fix-run.sh"
+_FIX = "rm -f -- /home/fix.patch /home/fix-run.sh"
 """In gradings too: product code could apply the fix to itself when it is tested."""
+_TESTS = "rm -f -- /home/test.patch /home/test-run.sh"
+"""In gradings too, unless the tests are run by them: beside an altered test they would tell the true one."""
 
 
 class MultiSweImporter:
@@ -55,7 +57,8 @@ def _instance(row: SourceRow) -> TaskInstance:
     image = f"mswebench/{org}_m_{name}:pr-{number}".lower()
     whole = replace(row, fields={**own, **given, "repo": f"{org}/{name}"})
     made = benchmark_instance(whole, dataset="multi-swe-bench", images=(image,), otherwise=_OWN)
-    sandbox = made.sandbox.model_copy(update={"hidden_paths": _HIDDEN, "setup_commands": (_SETUP,)})
+    setup = (_FIX,) if "/home/test" in str(given.get("test_cmd", "")) else (_FIX, _TESTS)
+    sandbox = made.sandbox.model_copy(update={"hidden_paths": _HIDDEN, "setup_commands": setup})
     return made.model_copy(update={"row_sha256": row.sha256, "sandbox": sandbox})
 
 

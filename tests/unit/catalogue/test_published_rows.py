@@ -63,7 +63,8 @@ def test_multi_swe(tmp_path: Path) -> None:
     assert (instance.fail_to_pass, instance.pass_to_pass) == (("a", "b"), ("c", "d"))
     assert instance.sandbox.images == ("mswebench/acme_m_ledger:pr-9",) and instance.sandbox.workdir == "/home/ledger"
     assert {"/home/fix.patch", "/home/test.patch"} <= set(instance.sandbox.hidden_paths)
-    assert any("/home/fix.patch" in command for command in instance.sandbox.setup_commands)
+    for name in ("fix.patch", "test.patch"):  # beside an altered test, the tests' own patch tells the true one
+        assert any(f"/home/{name}" in command for command in instance.sandbox.setup_commands)
     assert instance.problem_statement == "It fails" and instance.gold_patch and "make test" in script(instance)
 
 
