@@ -119,7 +119,7 @@ class Checkpointing:
         prepared = await self._workspaces.prepared(instance)
         async with self._checkpoints.writing() as writing:
             left_out = await capture(sandbox, self._outside, writing, timeout_s=self._config.checkpoint_timeout_s)
-            await writing.add(Part.UNDO, await self._data.store.history(record.sid).export())
+            await writing.add(Part.UNDO, await self._data.store.history(record.sid, record.container_id).export())
             checkpoint = Checkpoint(
                 sid=of or record.sid,
                 seq=record.actions,
@@ -190,14 +190,14 @@ class Checkpointing:
             Damaged: the checkpoint is incomplete. NotForkable, StateUnavailable, SandboxLost, EngineUnavailable.
         """
         began = time.monotonic()
-        checkpoint, history = origin.checkpoint, self._data.store.history(record.sid)
+        checkpoint, history = origin.checkpoint, self._data.store.history(record.sid, sandbox.container_id)
         if checkpoint is not None:
             timeout_s = self._config.checkpoint_timeout_s
             await restore(sandbox, checkpoint, self._checkpoints, timeout_s=timeout_s, outside=self._outside)
             undo = [block async for block in self._checkpoints.read(checkpoint, Part.UNDO)]
             await history.put(b"".join(undo))
         else:
-            await history.clear()
+            await history.put(b"")
         talked = replace(record, talk_turns=checkpoint.talk_turns if checkpoint else 0)
         replayed = await self._replay.run(sandbox, talked, origin.instance, origin.again)
         telemetry.CHECKPOINT_SECONDS.labels("restore").observe(time.monotonic() - began)

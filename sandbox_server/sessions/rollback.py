@@ -116,10 +116,8 @@ class Rollback:
         scratch = f"{record.sid}.rollback"  # the session's own undo history stays until the state is restored
         try:
             then = await self._checkpointing.fill(replace(record, sid=scratch), made, origin)
-            history = self._data.store.history(record.sid)
-            undo = await self._data.store.history(scratch).export()
-            await history.clear()
-            await history.put(undo)
+            undo = await self._data.store.history(scratch, made.container_id).export()
+            await self._data.store.history(record.sid, made.container_id).put(undo)
         except Damaged as error:
             await asyncio.shield(self._remove(made.container_id))
             raise NotForkable(f"a checkpoint was damaged and is removed; send the request again ({error})") from error
@@ -128,7 +126,7 @@ class Rollback:
             raise
         finally:
             with suppress(ServiceError):
-                await self._data.store.history(scratch).clear()
+                await self._data.store.history(scratch, made.container_id).clear()
         notice = then.notice(f"This session went back to action {to}")
         undone = f"{record.undone} {to + 1}-{record.actions + 1}".strip()
         changes = {

@@ -117,7 +117,7 @@ class Running:
         context = ToolContext(
             sandbox=action.sandbox,
             instance=instance,
-            history=self._store.history(record.sid),
+            history=self._store.history(record.sid, action.sandbox.container_id),
             profile=instance.profile or self._config.profile or dialect.default_profile,
             command_timeout_s=action.timeout_s,
             soft_timeout_s=self._config.soft_timeout_s,

@@ -23,7 +23,8 @@
 | pending:<node>       | stream | ActionRecord as JSON, not in SQL yet      | each once SQL has it                   |
 | rejected:<node>      | list   | entries that SQL rejects                  | 7 days after the last                  |
 | undo:<sid>           | list   | `<id>:<path digest>:<bytes>`, newest last | with the session; at its end           |
-| undotext:<sid>       | hash   | id -> zlib of the text before an edit     | with the session; at its end           |
+| undotext:<sid>       | hash   | id -> zlib of the text before an edit;    | with the session; at its end           |
+|                      |        | `container`                               |                                        |
 | imageuse:<node>      | hash   | image name -> time of last use            | each with its image                    |
 | box:<sid>            | string | BoxRecord as JSON                         | the session's deadline plus            |
 |                      |        |                                           | the result TTL                         |

@@ -286,9 +286,9 @@ class Store:
         texts = await self._connection.run(self._connection.redis.lrange(self._keys.journal(sid), after, last))
         return [action_of(text) for text in texts]
 
-    def history(self, sid: str) -> RedisEditorHistory:
-        """The editor's undo stacks of a session."""
-        return RedisEditorHistory(self._connection, self._keys, sid)
+    def history(self, sid: str, container_id: str) -> RedisEditorHistory:
+        """The editor's undo stacks of a session, for one of its containers."""
+        return RedisEditorHistory(self._connection, self._keys, sid, container_id)
 
     def image_uses(self) -> ImageUses:
         """Times of last use of this node's images."""

@@ -38,7 +38,7 @@ async def main():
         async with store.turn("7", InFlight("first", now, now + 9), wait_s=5) as turn:
             action = ActionRecord("7", 1, "first", "o", "t", "finished", 0, now, 0.1)
             await turn.acknowledge(action, cwd="/", talk_turns=0, timings_s={})
-        await store.history("7").push("/a", "before")
+        await store.history("7", "c0ffee").push("/a", "before")
         async with store.turn("7", InFlight("second", now, now + 9), wait_s=5):
             print("holding", flush=True)
             await asyncio.sleep(100)
@@ -94,7 +94,7 @@ async def test_the_same_node_goes_on_at_once(killed: dict[str, object]) -> None:
             assert turn.may_run and turn.record.actions == 1 and turn.interrupted.content == "second"
         assert time.monotonic() - began < 15
         assert [action.content for action in await store.actions("7")] == ["first"]
-        assert await store.history("7").pop("/a") == "before"
+        assert await store.history("7", "c0ffee").pop("/a") == "before"
         await asyncio.wait_for(sink.filled.wait(), 10)
     assert [action.content for action in sink.rows] == ["first"]
 

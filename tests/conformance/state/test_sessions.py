@@ -141,13 +141,13 @@ async def test_an_ended_session_is_kept_for_its_ttl_and_its_undo_goes(
     """A reward asked for hours later would find no session; or undo texts would fill Redis for a week."""
     await store.put_session(session())
     await do(store, 1, key="k")
-    await store.history("7").push("/a", "text")
+    await store.history("7", session().container_id).push("/a", "text")
     live_ttl = await connection.run(connection.redis.pttl(keys.session("7")))
     assert 3600_000 < live_ttl <= 4200_000 + 1000  # this process's clock may follow that of another test's Redis
     await store.move(session(), "ended", frozenset({"live"}))
     assert 590_000 < await connection.run(connection.redis.pttl(keys.session("7"))) <= 600_000
     assert 590_000 < await connection.run(connection.redis.pttl(keys.journal("7"))) <= 600_000
-    assert await store.history("7").pop("/a") is None
+    assert await store.history("7", session().container_id).pop("/a") is None
     assert await store.actions("7") == [action(1, idempotency_key="k")]
 
 
@@ -155,7 +155,7 @@ async def test_every_key_of_a_session_ends_by_itself(store: Store, connection: C
     """A node that never comes back would leave its sessions in Redis for good."""
     await store.put_session(session())
     await do(store, 1, key="k")
-    await store.history("7").push("/a", "text")
+    await store.history("7", session().container_id).push("/a", "text")
     async with store.turn("7", in_flight(), wait_s=5):
         pass
     for_good = {keys.live("n1"), keys.nodes, keys.boots, keys.pending("n1")}
@@ -169,7 +169,7 @@ async def test_undo_is_a_stack_per_path_and_session(store: Store) -> None:
     """An undo would restore another file's text."""
     for sid in ("7", "8"):
         await store.put_session(session(sid))
-    one, two = store.history("7"), store.history("8")
+    one, two = store.history("7", session().container_id), store.history("8", session().container_id)
     for text in ("a1", "a2 ü\udc80", ""):
         await one.push("/a", text)
     await one.push("/b", "b1")
@@ -180,7 +180,7 @@ async def test_undo_is_a_stack_per_path_and_session(store: Store) -> None:
 
 async def test_exported_stacks_replace_what_is_there(store: Store) -> None:
     """A session that goes on from before its first edit undoes edits that it has not made."""
-    history = store.history("7")
+    history = store.history("7", session().container_id)
     empty = await history.export()
     await history.push("/a", "old")
     edited = await history.export()
@@ -192,10 +192,23 @@ async def test_exported_stacks_replace_what_is_there(store: Store) -> None:
     assert await history.pop("/a") is None
 
 
+async def test_a_container_that_the_session_has_left_changes_no_undo(store: Store) -> None:
+    """A node that stood still pushed what an action replaced that the session has not made, or took a text away."""
+    await store.put_session(session())
+    late, now = store.history("7", session().container_id), store.history("7", "beef")
+    await late.push("/a", "its own")
+    await now.put(b"")  # the session is being made anew in another container; its actions are run again
+    await now.push("/a", "now")
+    await store.adopt(session(node="n2", container_id="beef"), session())
+    await late.push("/a", "late")
+    assert await late.pop("/a") == "now"
+    assert [await now.pop("/a"), await now.pop("/a")] == ["now", None]
+
+
 async def test_undo_forgets_the_oldest_past_its_bounds(store: Store, connection: Connection, keys: Keys) -> None:
     """One session would fill Redis."""
     await store.put_session(session())
-    history = store.history("7")
+    history = store.history("7", session().container_id)
     for i in range(MAX_TEXTS + 20):
         await history.push("/a", f"{i}")
     assert await connection.run(connection.redis.hlen(keys.undo_text("7"))) == MAX_TEXTS
@@ -209,7 +222,7 @@ async def test_undo_forgets_the_oldest_past_its_bounds(store: Store, connection:
 async def test_a_text_too_large_to_keep_takes_its_history_along(store: Store) -> None:
     """An undo that skips a state restores one that never was the last."""
     await store.put_session(session())
-    history = store.history("7")
+    history = store.history("7", session().container_id)
     await history.push("/a", "old")
     await history.push("/a", secrets.token_bytes(MAX_BYTES + 1000).decode("latin-1"))
     assert await history.pop("/a") is None
