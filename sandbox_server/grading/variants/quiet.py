@@ -21,17 +21,22 @@ def quiet(path: str, text: bytes) -> bytes:
     source = Source.of(path, text) if path.endswith(".py") else None
     if source is None:
         return text
-    messages = [
-        source.replaced(node.msg, '""')
-        for node in ast.walk(source.tree)
-        if isinstance(node, ast.Assert) and node.msg is not None
-    ]
+    messages = [source.replaced(said, '""') for node in ast.walk(source.tree) for said in _messages(node)]
     try:
         comments = list(_comments(text))
-    except (tokenize.TokenError, SyntaxError):  # the parser accepts a little more than the tokenizer
-        comments = []
-    within = [edit for edit in comments if not any(one.start <= edit.start < one.end for one in messages)]
-    return edited(text, (), (*messages, *within))
+        outside = [edit for edit in comments if not any(one.start <= edit.start < one.end for one in messages)]
+        return edited(text, (), (*messages, *outside))
+    except (tokenize.TokenError, SyntaxError, ValueError):
+        return text  # the tokenizer accepts a little less than the parser; or a message within another one
+
+
+def _messages(node: ast.AST) -> list[ast.expr]:
+    match node:
+        case ast.Assert(msg=ast.expr() as said):
+            return [said]
+        case ast.Call(func=ast.Attribute(attr=name), keywords=keywords) if name.startswith("assert"):
+            return [keyword.value for keyword in keywords if keyword.arg == "msg"]
+    return []
 
 
 def _comments(text: bytes) -> Iterator[Edit]:

@@ -12,6 +12,8 @@ from sandbox_server.grading.variants.quiet import quiet
         ("# coding: utf-8\nx = 'ü#ü'; y = 1  # b\n#c\n# coding: 4\n", "# coding: utf-8\nx = 'ü#ü'; y = 1  \n\n\n"),
         ("\n\nassert a == 4, 'not 4'  # 4\n", '\n\nassert a == 4, ""  \n'),
         ("\n\nassert a, (  # so\n    f'{a} is'  # 4\n    ' not 4'\n)\n", '\n\nassert a, (  \n    ""\n)\n'),
+        ("self.assertEqual(f(2), 4, msg='not 4')\n", 'self.assertEqual(f(2), 4, msg="")\n'),
+        ("assert a, self.assertTrue(b, msg='c')  # d\n", "assert a, self.assertTrue(b, msg='c')  # d\n"),
         ("\n\nassert a == '# 4'\n", "\n\nassert a == '# 4'\n"),
         ("\n\ndef f(:  # no Python\n", "\n\ndef f(:  # no Python\n"),
     ],
