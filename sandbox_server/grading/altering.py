@@ -83,8 +83,6 @@ class Variants:
     """F2P tests that pass without a fix if functions just return or raise."""
     runs: int = 0
     seconds: float = 0.0
-    gold_s: float = 0.0
-    """Duration of the tests over gold."""
     focus: str = ""
     """pytest options that select little more than what `units` alter; "" runs whatever the command runs."""
 
@@ -98,7 +96,6 @@ class Variants:
             "stubs": list(self.stubs),
             "runs": self.runs,
             "seconds": self.seconds,
-            "gold_s": self.gold_s,
             "focus": self.focus,
         }
 
@@ -107,7 +104,7 @@ class Variants:
         """Read what `to_json` wrote; None if another version wrote it."""
         if values.get("version") != VERSION:
             return None
-        plain = {name: values[name] for name in ("why", "files", "runs", "seconds", "gold_s", "focus")}
+        plain = {name: values[name] for name in ("why", "files", "runs", "seconds", "focus")}
         units = tuple(Unit.from_json(unit) for unit in values["units"])
         return cls(units=units, stubs=tuple(values["stubs"]), **plain)
 

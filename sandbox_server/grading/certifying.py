@@ -187,7 +187,7 @@ class _Making:
         why = "" if kept else "gold does not fail under any altered test for the right reason"
         if why and self._over():
             why = "no usable false test was found in time: raise SANDBOX_CERTIFY_TIMEOUT_S, `instances certify --again`"
-        return Variants(tuple(kept), why, files, stubs, self._count, gold_s=self._gold_s, focus=focus)
+        return Variants(tuple(kept), why, files, stubs, self._count, focus=focus)
 
     async def _stubs(self) -> tuple[str, ...]:
         """F2P tests that pass with a stub of gold's functions; () if no single test can earn a part of the reward."""
