@@ -134,8 +134,11 @@ class FileSystem(Protocol):
     async def move(self, source: str, destination: str, *, user: str = "root", namespace: str = "") -> FileInfo:
         """Rename `source`; create missing parents of `destination`. Returns the entry now at `destination`.
 
+        A file is replaced; a file that is moved to itself is left as it is.
+
         Raises:
-            FileNotFoundError: no `source`. PermissionError: `destination` is a folder. NotADirectoryError.
+            FileNotFoundError: no `source`. FileExistsError: `destination` is a folder. NotADirectoryError.
+            OSError (EINVAL): `destination` lies below `source`.
 
         """
         ...

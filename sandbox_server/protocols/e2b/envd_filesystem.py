@@ -19,6 +19,7 @@ _TYPES = {
     FileKind.SYMLINK: "FILE_TYPE_SYMLINK",
     FileKind.OTHER: "FILE_TYPE_UNSPECIFIED",
 }
+_GO_KINDS = {"l": "L", "c": "D", "b": "D", "s": "S"}
 
 
 class OnePath(Message):
@@ -85,7 +86,7 @@ def entry(info: FileInfo) -> dict[str, object]:
         "path": info.path,
         "size": str(info.size),  # protobuf's JSON writes a 64-bit integer as a string
         "mode": info.mode & 0o777,
-        "permissions": info.permissions,
+        "permissions": permissions(info.permissions),
         "owner": info.owner,
         "group": info.group,
         "modifiedTime": f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{nanoseconds:09}Z",
@@ -95,3 +96,15 @@ def entry(info: FileInfo) -> dict[str, object]:
     if info.attributes:
         shown["metadata"] = dict(info.attributes)
     return shown
+
+
+def permissions(listed: str) -> str:
+    """The ten characters of `ls -l` as Go's `FileMode` writes them, which is what envd sends.
+
+    `lrwxrwxrwx` is `Lrwxrwxrwx`, `drwxrwxrwt` is `dtrwxrwxrwx`, `crw-rw-rw-` is `Dcrw-rw-rw-`.
+    """
+    kind = _GO_KINDS.get(listed[0], listed[0]) if listed[0] != "-" else ""
+    special = "".join(letter for letter, at in (("u", 3), ("g", 6), ("t", 9)) if listed[at] in "sStT")
+    device = "c" if listed[0] == "c" else ""
+    bits = "".join({"s": "x", "t": "x", "S": "-", "T": "-"}.get(one, one) for one in listed[1:])
+    return (f"{kind}{special}{device}" or "-") + bits

@@ -58,11 +58,11 @@ folders() { # nonce folder: creates it and its missing parents
 }
 
 refuse() { # nonce error-message: answers the word for a program's error
-  case $2 in
-    *"No space left"* | *quota* | *"File too large"*) say "$1" full ;;
-    *"Not a directory"* | *"File exists"*) say "$1" notdir ;;
-    *"name too long"* | *"Invalid argument"*) say "$1" path ;;
-    *"Resource temporarily unavailable"* | *"Cannot allocate"*) say "$1" busy ;;
+  case ${2##*: } in # the error's own text; names of files stand before it
+    "No space left on device" | "Disk quota exceeded" | "File too large") say "$1" full ;;
+    "Not a directory" | "File exists") say "$1" notdir ;;
+    "File name too long" | "Invalid argument") say "$1" path ;;
+    "Resource temporarily unavailable" | "Cannot allocate memory") say "$1" busy ;;
     *) say "$1" denied ;;
   esac
 }
@@ -136,6 +136,10 @@ move() { # nonce user from to namespace
   from=$path
   [[ -e $from || -L $from ]] || { say "$1" missing; return; }
   locate "$1" "$2" "$4" || return
+  [[ -d $path && ! -L $path ]] && { say "$1" exists; return; }
+  [[ $path == "$from"/* ]] && { say "$1" inside; return; }
+  # rename(2) of a file to itself, or to another of its links, does nothing; mv refuses
+  [[ $path == "$from" || ($path -ef $from && ! -L $path && ! -L $from) ]] && { show "$1" "$5"; return; }
   folders "$1" "${path%/*}" || return
   mv -fT -- "$from" "$path" 2>/dev/null || err=$(mv -fT -- "$from" "$path" 2>&1) || { refuse "$1" "$err"; return; }
   show "$1" "$5"

@@ -11,6 +11,7 @@ _OS_ERRORS: Mapping[str, tuple[type[OSError], int]] = {
     "dir": (IsADirectoryError, errno.EISDIR),
     "notdir": (NotADirectoryError, errno.ENOTDIR),
     "exists": (FileExistsError, errno.EEXIST),
+    "inside": (OSError, errno.EINVAL),
     "special": (PermissionError, errno.EPERM),
     "denied": (PermissionError, errno.EACCES),
     "busy": (BlockingIOError, errno.EAGAIN),

@@ -93,6 +93,7 @@ async def test_folders(peopled: BashSandbox) -> None:
     assert (await peopled.stat("/tmp/t/link")).target == "/tmp/t/f"
     moved = await peopled.move("/tmp/t/f", "/tmp/t/new/g", user="ada")
     assert (moved.path, moved.owner) == ("/tmp/t/new/g", "root")
+    assert (await peopled.move("/tmp/t/new/g", "/tmp/t/new/g")).size == moved.size
     await peopled.remove("/tmp/t")
     await peopled.remove("/tmp/t")
     with pytest.raises(FileNotFoundError):
@@ -114,14 +115,18 @@ async def test_what_cannot_be_done(peopled: BashSandbox) -> None:
         (peopled.mkdir("/tmp"), FileExistsError),
         (peopled.mkdir("/tmp/file"), NotADirectoryError),
         (peopled.move("/none", "/tmp/x"), FileNotFoundError),
+        (peopled.move("/tmp/file", "/tmp"), FileExistsError),
         (peopled.stat("x", user="nobody-here"), UnknownUser),
         (peopled.stat("~ada/x"), ValueError),
         (peopled.stat("a\0b"), ValueError),
         (peopled.put("/dev/full", given(b"x" * 100)), SandboxDiskFull),
         (peopled.remove("/proc/1/status"), PermissionError),
+        (peopled.remove("/proc/sys/fs/quota"), PermissionError),
     ):
         with pytest.raises(kind):
             await call
+    with pytest.raises(OSError, match="Invalid argument"):
+        await peopled.move("/opt", "/opt/x")
     assert await got(peopled, "/tmp/file") == b"x"
 
 

@@ -7,7 +7,7 @@ import pytest
 from sandbox_server.boxes.command import with_path
 from sandbox_server.protocols.e2b import envd_processes
 from sandbox_server.protocols.e2b.connect import ConnectError, Frames
-from sandbox_server.protocols.e2b.envd_filesystem import entry
+from sandbox_server.protocols.e2b.envd_filesystem import entry, permissions
 from sandbox_server.protocols.e2b.envd_watch import changes
 from sandbox_server.protocols.e2b.watches import OF_BOX, Watch, Watches
 from sandbox_server.sandbox.base import ProcessEnd, Stream
@@ -47,6 +47,25 @@ def info(inode: int = 1, at: int = 1, **fields: object) -> FileInfo:
 def test_changes(before: dict[str, FileInfo], after: dict[str, FileInfo], told: list[tuple[str, str]]) -> None:
     """A watcher gets exactly the changes that happened."""
     assert list(changes(before, after)) == told
+
+
+@pytest.mark.parametrize(
+    ("listed", "told"),
+    [
+        ("-rw-r--r--", "-rw-r--r--"),
+        ("drwxr-xr-x", "drwxr-xr-x"),
+        ("drwxrwxrwt", "dtrwxrwxrwx"),
+        ("lrwxrwxrwx", "Lrwxrwxrwx"),
+        ("crw-rw-rw-", "Dcrw-rw-rw-"),
+        ("brw-rw----", "Drw-rw----"),
+        ("prw-r--r--", "prw-r--r--"),
+        ("srwxr-xr-x", "Srwxr-xr-x"),
+        ("-rwsr-Sr-T", "ugtrwxr--r--"),
+    ],
+)
+def test_permissions_are_written_as_by_envd(listed: str, told: str) -> None:
+    """A program that looks for a link or a sticky folder by E2B's letters does not find it."""
+    assert permissions(listed) == told
 
 
 def watch(sid: str, entries: int) -> Watch:
