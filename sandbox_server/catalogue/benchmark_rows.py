@@ -109,6 +109,8 @@ def _grading(row: SourceRow, otherwise: Converted | Unconvertible, fail_to_pass:
 
 def _recipe(row: SourceRow, otherwise: Converted | Unconvertible) -> Converted | Unconvertible:
     if has_own_command(row):
+        if row.fields.get("log_parser") is None:
+            raise row.rejected("test_cmd needs log_parser, the name of the parser of its log (parse_log_pytest, ...)")
         script = _own_script(row)
     elif is_complete(row):
         script = row.text("eval_script")

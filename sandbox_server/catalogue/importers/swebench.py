@@ -31,18 +31,18 @@ class SwebenchImporter:
             benchmark_instance(
                 whole.get(row.line, row),
                 dataset="swebench",
-                images=_images(row.text("instance_id")),
+                images=_images(row.text("instance_id"), "swerebench" if row.line in whole else "swebench"),
                 otherwise=answers.get(row.line, no_answer),
             )
             for row in rows
         )
 
 
-def _images(instance_id: str) -> tuple[str, ...]:
+def _images(instance_id: str, namespace: str) -> tuple[str, ...]:
     """As published, the same without its namespace, and as the benchmark's local build names it."""
     name = f"sweb.eval.x86_64.{instance_id.lower()}:latest"
     published = name.replace("__", "_1776_")
-    return f"swebench/{published}", published, name
+    return f"{namespace}/{published}", published, name
 
 
 IMPORTER = SwebenchImporter()

@@ -27,13 +27,14 @@ _FORK = Unconvertible(
 
 
 class SwegymImporter:
-    """Recognised by the repository."""
+    """Recognised by the repository, unless the row has the columns of a newer data set that has it too."""
 
     general = False
 
     def matches(self, row: Mapping[str, object]) -> bool:
         """See `Importer`."""
-        return "test_patch" in row and "metadata" not in row and str(row.get("repo")).lower() in _REPOSITORIES
+        newer = {"metadata", "install_config", "test_cmds"}
+        return "test_patch" in row and row.keys().isdisjoint(newer) and str(row.get("repo")).lower() in _REPOSITORIES
 
     def convert(self, rows: Sequence[SourceRow], converter: OldRowConverter) -> Iterator[TaskInstance]:
         """See `Importer`."""

@@ -54,10 +54,37 @@ _REBENCH = _bench(
     pr_description="",
 )
 
+_LIVE = {
+    name: value
+    for name, value in _bench(
+        "acme__ledger-11",
+        "acme/ledger",
+        "",
+        pull_number="11",
+        issue_numbers=["10"],
+        all_hints_text="",
+        commit_urls=["https://github.com/acme/ledger/commit/0123456"],
+        commit_url="https://github.com/acme/ledger/tree/0123456",
+        test_cmds=["pytest -rA"],
+        log_parser="pytest",
+        difficulty={"files": 1, "hunks": 1, "lines": 2},
+    ).items()
+    if name != "version"
+}
+
 ROWS: Mapping[str, Row] = {
     "SWE-bench Multilingual": _bench("redis__redis-13115", "redis/redis", "13115"),
     "SWE-Gym": _bench("getmoto__moto-7365", "getmoto/moto", "5.0"),
     "SWE-rebench V2": _REBENCH,
+    "SWE-bench-Live": _LIVE,
+    "SWE-bench-Live MultiLang": _LIVE
+    | {
+        "rebuild_cmds": ["cargo build"],
+        "test_cmds": ["cargo test > log.txt"],
+        "print_cmds": ["cat log.txt"],
+        "log_parser": "def parser(log: str) -> dict[str, str]:\n    return {}\n",
+        "docker_image": "starryzhang/sweb.eval.x86_64.acme_1776_ledger-11",
+    },
     "SWE-PolyBench": {
         name: value
         for name, value in _bench(

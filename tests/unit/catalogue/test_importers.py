@@ -118,7 +118,7 @@ def test_rows_with_our_own_keys(tmp_path: Path) -> None:
     ("change", "why"),
     [
         ({"log_parser": "parse_log_pytst"}, "parse_log_pytst"),
-        ({"log_parser": None, "test_cmd": "pytest"}, "log_parser is missing"),
+        ({"log_parser": None, "test_cmd": "pytest"}, "test_cmd needs log_parser"),
         ({"test_patch": "no diff"}, "test_patch: no readable diff"),
         ({"FAIL_TO_PASS": "t::a"}, "FAIL_TO_PASS is not a list"),
         ({"eval_type": "maybe"}, "eval_type"),

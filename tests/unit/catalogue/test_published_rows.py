@@ -36,6 +36,8 @@ def test_a_row_of_rebench_runs_as_its_configuration_says(tmp_path: Path) -> None
     assert "go mod download" in script(second) and "cd a\ngo test ./..." in script(second)
     first = imported(tmp_path, "SWE-rebench V2", image_name=None, docker_image="swerebench/x:1", **config())
     assert first.sandbox.workdir == "/testbed" and "activate testbed" in script(first)
+    bare = imported(tmp_path, "SWE-rebench V2", image_name=None, **config())
+    assert bare.sandbox.images[0] == "swerebench/sweb.eval.x86_64.acme_1776_ledger-7:latest"
     own = imported(tmp_path, "SWE-rebench V2", test_cmd="make check", log_parser="parse_log_pytest", **config())
     assert "make check" in script(own) and "go test" not in script(own)
 
@@ -52,6 +54,20 @@ def test_a_row_of_rebench_that_cannot_be_graded_says_why(tmp_path: Path, row: di
     """A test whose name is another one in each run fails for ever, and the right patch earns nothing."""
     instance = imported(tmp_path, "SWE-rebench V2", **row)
     assert instance.grader is None and why in instance.ungradable_because
+
+
+@pytest.mark.parametrize("repo", ["acme/ledger", "pydantic/pydantic"])
+def test_a_row_of_live_runs_its_commands(tmp_path: Path, repo: str) -> None:
+    """The set's Python rows are ungradable; or those of a repository that SWE-Gym has too are taken for SWE-Gym's."""
+    live = imported(tmp_path, "SWE-bench-Live", repo=repo, rebuild_cmds=["make"])
+    assert (live.dataset, live.sandbox.workdir) == ("swebench-live", "/testbed")
+    assert live.sandbox.images == ("starryzhang/sweb.eval.x86_64.acme_1776_ledger-11:latest",)
+    assert "make\n" in script(live) and "pytest -rA" in script(live)
+    assert isinstance(live.grader, SwebenchGrader) and live.grader.log_parser == "parse_log_pytest"
+    own = imported(tmp_path, "SWE-bench-Live MultiLang", repo=repo, test_cmd="cargo test", log_parser="parse_log_cargo")
+    assert "cargo test" in script(own) and own.sandbox.images[0].startswith("starryzhang/")
+    rebench = imported(tmp_path, "SWE-rebench V2", repo=repo, **config())
+    assert rebench.dataset == "swe-rebench"
 
 
 def test_multi_swe(tmp_path: Path) -> None:
