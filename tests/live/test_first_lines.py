@@ -147,3 +147,53 @@ def test_the_lines_run_as_written(
         assert done.returncode == 0, f"{text}\n{done.stdout[-4000:]}"
         for line in output.splitlines():
             assert one_spaced(line) in one_spaced(done.stdout), f"{text}\n{done.stdout[-4000:]}"
+
+
+COMPOSED = """
+import json, sys
+from importlib.util import find_spec
+from hydra import compose, initialize_config_dir
+with initialize_config_dir(find_spec("verl").submodule_search_locations[0] + "/trainer/config", version_base=None):
+    made = compose("ppo_trainer", overrides=sys.argv[1:])
+print(json.dumps([made.ray_kwargs.ray_init.runtime_env.env_vars.SANDBOX_URL, made.reward.reward_manager.name]))
+"""
+PROVIDED = """
+import sys, yaml
+from nemo_gym.sandbox import register_provider, resolve_provider_config
+from sandbox_client.nemo_gym import SandboxServiceProvider
+register_provider("sandbox_service", SandboxServiceProvider)
+print(resolve_provider_config(yaml.safe_load(sys.argv[1])["env"]["sandbox"]["provider"]))
+"""
+
+
+def in_environment(missing: Callable[[str], None], name: str, paths: list[Path], script: str, *words: str) -> str:
+    """What `script` prints in the environment of that name."""
+    python = ROOT / ".cache" / "sdk" / name / "bin" / "python"
+    if not python.exists():
+        missing(f"the environment of {name} (scripts/environments.sh sdk .cache/sdk)")
+    variables = {"PATH": os.environ["PATH"], "PYTHONPATH": ":".join(map(str, paths)), "SANDBOX_URL": "http://h:1"}
+    return subprocess.run(
+        [python, "-c", script, *words], env=variables, capture_output=True, text=True, check=True, timeout=120
+    ).stdout
+
+
+@pytest.mark.parametrize("beside", ["", "beside-verl-0.9.0", "beside-verl-0.7.1"])
+def test_verls_lines_are_a_configuration_of_verl(beside: str, missing: Callable[[str], None]) -> None:
+    """A page whose keys veRL does not know, or whose quotes its shell or Hydra takes for something else."""
+    for_bash = ""
+    for heading in ("## 2. The agent loop", "## 3. veRL's own tool loop"):
+        for_bash += " ".join(text for language, text in blocks("verl.md", heading) if language == "sh")
+    for_bash = for_bash.replace("python -m verl.trainer.main_ppo", "").replace("...\n", "\\\n").replace("\\\n", " ")
+    split = ["bash", "-euc", f"printf '%s\\0' {' '.join(for_bash.splitlines())}"]
+    words = subprocess.run(split, env={"KEY": "k", "PWD": "/"}, capture_output=True, text=True, check=True).stdout
+    paths = [ROOT / ".cache" / "sdk" / "verl" / "share" / beside] if beside else []
+    # the last of two names of an agent loop counts, as in Hydra
+    told = in_environment(missing, "verl", paths, COMPOSED, *words.split("\0")[:-1])
+    assert told == '["http://any:k@sandbox-1:5000", "SandboxRewardManager"]\n'
+
+
+def test_nemo_gyms_lines_name_our_provider(missing: Callable[[str], None]) -> None:
+    """A configuration that NeMo Gym reads otherwise."""
+    ((_, text),) = [block for block in blocks("ecosystem.md", "### NeMo Gym") if block[0] == "yaml"]
+    paths = [ROOT / ".cache" / "sdk" / "nemo_gym" / "share" / "beside-nemo_gym-0.7.0", ROOT / "client"]
+    assert "sandbox_service" in in_environment(missing, "nemo_gym", paths, PROVIDED, text)
