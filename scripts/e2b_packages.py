@@ -12,12 +12,21 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / ".cache" / "e2b-suite"
+SOCKET = WORK / "balancer.sock"
+"""The balancer too."""
 TEST_S = 180
 """Bound of one test; those of the suites are of a quiet machine."""
 BROWSER = """
 import { defineConfig } from 'vitest/config'
 import { playwright } from '@vitest/browser-playwright'
-const launchOptions = { executablePath: '/usr/bin/chromium', args: ['--no-sandbox', '--ignore-certificate-errors'] }
+const launchOptions = {
+  executablePath: '/usr/bin/chromium',
+  args: [
+    '--no-sandbox',
+    '--ignore-certificate-errors',
+    `--host-resolver-rules=MAP *.${process.env.E2B_DOMAIN} ADDRESS`,
+  ],
+}
 export default defineConfig({
   test: {
     include: ['tests/runtimes/browser/**/*.{test,spec}.tsx'],
@@ -33,6 +42,19 @@ export default defineConfig({
 })
 """
 """The browser project of the suite's own configuration, with the machine's chromium and any authority."""
+ADDRESS = "127.7.7.7"
+"""Where the balancer answers."""
+APART = """
+defaults
+    mode tcp
+    timeout connect 5s
+    timeout client 10m
+    timeout server 10m
+listen apart
+    bind {address}:443
+    server balancer unix@{socket}
+"""
+"""A balancer in the browser's network, which leads to the real one."""
 
 
 class Python:
@@ -103,7 +125,8 @@ class JavaScript:
                 shutil.rmtree(part) if part.is_dir() else part.unlink()
         shutil.copytree(self.package, self.at, dirs_exist_ok=True)
         (self.at / "package.json").write_text(json.dumps(about))
-        (self.at / "browser.config.mts").write_text(BROWSER)
+        (self.at / "browser.config.mts").write_text(BROWSER.replace("ADDRESS", ADDRESS))
+        (self.at / "apart.cfg").write_text(APART.format(address=ADDRESS, socket=SOCKET))
         subprocess.run(
             ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"],
             cwd=self.at,
@@ -121,8 +144,12 @@ class JavaScript:
             "unit": "--project unit --project connectionConfig --project template",
             "browser": "--config browser.config.mts",
         }
+        # Chromium fails its requests when an interface is added, as each start of a container does
+        inside = 'ip link set lo up; haproxy -D -p apart.pid -f apart.cfg; "$@"; kill $(cat apart.pid)'
+        apart = f"unshare -n sh -c '{inside}' -"
+        begin = {"unit": run, "browser": f"{apart} {run}"}
         script = "\n".join(
-            f"{run} --maxWorkers={workers} --outputFile.junit={report}.{part} {words[part]} {' '.join(chosen)}"
+            f"{begin[part]} --maxWorkers={workers} --outputFile.junit={report}.{part} {words[part]} {' '.join(chosen)}"
             for part, chosen in parts
             if chosen or not only or part == "browser"
         )

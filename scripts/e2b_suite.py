@@ -26,12 +26,11 @@ from pathlib import Path
 import httpx
 
 from sandbox_server.cli.local_server import local_server
-from scripts.e2b_packages import ROOT, WORK, JavaScript, Python
+from scripts.e2b_packages import ADDRESS, ROOT, SOCKET, WORK, JavaScript, Python
 from tests.live.serving import free_port, until
 from tests.names import balancer, certificate, names
 
 DOMAIN = "boxes.test"
-ADDRESS = "127.7.7.7"
 BASE, ALSO = "sandbox-e2b-suite/base:latest", ("ubuntu:22.04", "e2bdev/base:latest")
 """The image of the template `base`, and what else the suites build from: here the same image."""
 STAND_INS = {"1.1.1.1": 301, "8.8.8.8": 302, "192.0.0.204": 204}
@@ -142,7 +141,9 @@ def proxy(folder: Path, server: str, stand_ins: bool) -> Iterator[None]:
     ports = {"5000": free_port(), "8404": free_port()}
     texts = dict(zip(("haproxy.cfg", "boxes.cfg"), balancer(ADDRESS, ports), strict=True))
     pem = folder / "own.both.pem"
-    texts["boxes.cfg"] = texts["boxes.cfg"].replace("/etc/haproxy/certificates/boxes.pem", str(pem))
+    own = f"bind {ADDRESS}:443 ssl crt /etc/haproxy/certificates/boxes.pem"
+    also = f"bind {ADDRESS}:443,unix@{SOCKET} ssl crt {pem}"
+    texts["boxes.cfg"] = texts["boxes.cfg"].replace(own, also)
     if stand_ins:
         texts["stand-ins.cfg"] = "".join(
             f"frontend at-{address}\n    bind {address}:443 ssl crt {pem}\n    http-request "
