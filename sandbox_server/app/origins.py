@@ -7,6 +7,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sandbox_server.protocols._by_host import TARGET
 
+_READ = ("Retry-After", "X-Next-Token")
+"""What E2B's SDK reads of an answer's headers; a browser shows it only the usual ones besides."""
 _METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 
 
@@ -18,7 +20,9 @@ class Origins:
 
     def __init__(self, app: ASGIApp, origins: Sequence[str]) -> None:
         self._app = app
-        self._open = CORSMiddleware(app, allow_origins=list(origins), allow_methods=_METHODS, allow_headers=["*"])
+        self._open = CORSMiddleware(
+            app, allow_origins=list(origins), allow_methods=_METHODS, allow_headers=["*"], expose_headers=_READ
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI call."""

@@ -418,4 +418,5 @@ def test_web_pages_of_named_origins(servers: list[Server], box: Box) -> None:
     assert "access-control-allow-origin" not in listed.headers  # no browser
     theirs = Control(servers[0], Origin="https://app.example").call("GET", "/v2/sandboxes")
     assert theirs.headers["access-control-allow-origin"] == "https://app.example"
+    assert "X-Next-Token" in theirs.headers["access-control-expose-headers"]  # without it a list is its first page
     assert preflight("https://app.example", Host=box.host()).status_code == 501  # the program's own answer
