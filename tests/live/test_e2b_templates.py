@@ -42,7 +42,7 @@ note = lambda one: said.append(one.message)
 built = Template.build(template, "made:v1", tags=["default"], memory_mb=512, on_build_logs=note)
 derived = Template.build(Template().from_template("made").run_cmd("cat data/one.txt >two"), "derived")
 dockerfile = Template().from_dockerfile("FROM {BASE}\\nWORKDIR /work\\nENV A=b\\nRUN echo $A >here\\nUSER root\\n")
-Template.build(dockerfile, "dockerfile")
+Template.build(dockerfile, "dockerfile:v1")
 def runs(name, *commands):
     with Sandbox.create(name, timeout=60) as box:
         return [box.commands.run(command).stdout.strip() for command in commands]
@@ -53,7 +53,7 @@ except Exception as error:
     broken = f"{{type(error).__name__}}: {{error}}"
 result = {{
     "before": before,
-    "after": [Template.exists(name) for name in ("made", "made:v1", "made:v2", "broken")],
+    "after": [Template.exists(name) for name in ("made", "made:v1", "made:v2", "broken", "dockerfile")],
     "tags": sorted(one.tag for one in Template.get_tags("made")),
     "said": said,
     "made": runs(
@@ -64,7 +64,7 @@ result = {{
     ),
     "build": runs(f"made:{{built.build_id}}", "greet"),
     "derived": runs("derived", "cat two", "cat /tmp/started"),
-    "dockerfile": runs("dockerfile", "cat here", "pwd", "id -un"),
+    "dockerfile": runs("dockerfile:v1", "cat here", "pwd", "id -un"),
     "broken": broken,
     "id": built.template_id,
     "build_id": built.build_id,
@@ -110,7 +110,7 @@ def built(server: Server) -> dict[str, Any]:
 
 def test_the_sdk_builds_and_runs_templates(built: dict[str, Any]) -> None:
     """All steps, a start command, a template of a template, a Dockerfile: as E2B's builder describes them."""
-    assert not built["before"] and built["after"] == [True, True, False, False], built
+    assert not built["before"] and built["after"] == [True, True, False, False, True], built
     assert built["tags"] == ["default", "v1"]
     assert "said hello" in built["said"], built["said"]
     assert built["made"] == ["hello", "user /srv/app mainonesinglemain", "user:600", "main", "/srv/app", "user", "1"]

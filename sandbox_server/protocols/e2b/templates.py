@@ -175,13 +175,15 @@ async def logs(request: Request, template_id: str, build_id: str) -> Response:
 
 @ROUTER.get("/templates/aliases/{alias:path}")
 async def alias_of(request: Request, alias: str) -> Response:
-    """The template of this name, if it has a ready build with this tag."""
+    """The template of this name, if it has a ready build: with this tag, or with any if none is given, as at E2B."""
     if alias.partition(":")[0] in boxes_of(request).policy.templates:
         return json_answer({"templateID": alias, "public": True})
-    build = await _builds(request).ready(key_owner(request), ":".join(filter(None, parsed(alias))))
-    if build is None:
-        raise UnknownTemplate("this template does not exist or has no ready build: build it first")
-    return json_answer({"templateID": build.template_id, "public": False})
+    builds, owner, (name, given) = _builds(request), key_owner(request), parsed(alias)
+    template = await builds.find(owner, name)
+    for tag in [given] if given else [one.tag for one in await builds.store.tags(template.template_id)]:
+        if await builds.ready(owner, f"{name}:{tag}") is not None:
+            return json_answer({"templateID": template.template_id, "public": False})
+    raise UnknownTemplate("this template does not exist or has no ready build: build it first")
 
 
 @ROUTER.post("/templates/tags")
