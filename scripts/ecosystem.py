@@ -79,7 +79,8 @@ CLIENTS = (
         "boxes, templates, files, commands, ports and their websockets, pause, snapshots, fork, metrics, logs",
         "volumes, secrets, egress rules by what a request says ([boxes.md](boxes.md#exceptions))",
         "no rewards",
-        by_hand="its own suites: Python 2.45.1, JavaScript 2.45.0 (`make e2b-suite`); 17 calls by JavaScript 2.51.0; "
+        by_hand="its own suites: Python 2.45.1, JavaScript 2.45.0 (`make e2b-suite`; its browser test in Chromium 156); "
+        "50 programs by JavaScript 2.51.0; Python 1.11.1 by E2B_DOMAIN and TLS; "
         "the code interpreter's packages, Python 2.11.5 (in CI too) and JavaScript 2.8.0",
     ),
     Client(
@@ -96,8 +97,8 @@ CLIENTS = (
         [],
         "",
         "OpenAI Agents (tar and snapshot workspaces, terminal), Deep Agents, Haystack, Google ADK, CrewAI, smolagents, "
-        "Agno",
-        "what fails at E2B too: CrewAI's append, Agno's download, watch and list, CAMEL (the SDK's old constructor)",
+        "Agno, CAMEL (by E2B_DOMAIN and TLS, [ports](boxes.md#ports): it wants e2b-code-interpreter 1)",
+        "what fails at E2B too: CrewAI's append, Agno's download, watch and list",
         "no rewards",
         """\
 ```sh
@@ -108,8 +109,8 @@ export E2B_API_KEY=e2b_0000000000000000000000000000000000000000
 No line of theirs changes. The server maps E2B's template: `SANDBOX_BOX_TEMPLATES='{"base": "IMAGE"}'
 SANDBOX_BOX_USER=user`. smolagents, Agno, Google ADK's `run_code` and CrewAI's Python tool want E2B's
 [code interpreter](boxes.md#code-interpreter).""",
-        by_hand="openai-agents 0.24.0, deepagents 0.6.12 with langchain-e2b 0.0.6, e2b-haystack 2.0.0, e2b-adk 0.1.2, "
-        "crewai-tools 1.15.30, smolagents 1.26.0, agno 3.1.10",
+        by_hand="openai-agents 0.24.0, deepagents 0.6.12 with langchain-e2b 0.0.6 (which refuses deepagents 0.7), "
+        "e2b-haystack 2.0.0, e2b-adk 0.1.2, crewai-tools 1.15.30, smolagents 1.26.0, agno 3.1.10, camel-ai 0.2.90",
     ),
     Client(
         "[OpenHands](agents.md#mcp), its SDK",
