@@ -166,19 +166,20 @@ reward=1.000 turns=3 stop=agent_completed
 ```
 
 ```toml
-# prime-rl
-[env.taskset]
+# prime-rl's rl.toml; in verifiers' own files the tables begin with `env`
+[[orchestrator.train.source]]
+[orchestrator.train.source.env.taskset]
 id = "sandbox-swe"
 rows = "train.jsonl"           # instance_id, and prompt or problem_statement
-[env.agent]
+[orchestrator.train.source.env.agent]
 max_turns = 30
-[env.agent.harness]
+[orchestrator.train.source.env.agent.harness]
 id = "sandbox-swe"
 tools = ["bash", "submit"]     # or ["bash", "localization_finish"]; [] is a policy that writes its calls as text
 ```
 
 With tools, instances need the dialect `tool_calls`. The agent's runtime is `subprocess` and runs nothing.""",
-        by_hand="`vf-eval` 0.4.0 on the samples",
+        by_hand="`vf-eval` 0.4.0 on the samples; prime-rl's configuration (source of 2026-08-21)",
     ),
     Client(
         "SkyRL",

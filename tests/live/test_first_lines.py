@@ -164,6 +164,12 @@ from sandbox_client.nemo_gym import SandboxServiceProvider
 register_provider("sandbox_service", SandboxServiceProvider)
 print(resolve_provider_config(yaml.safe_load(sys.argv[1])["env"]["sandbox"]["provider"]))
 """
+SOURCED = """
+import json, sys, tomllib, verifiers.v1 as vf
+(source,) = tomllib.loads(sys.argv[1])["orchestrator"]["train"]["source"]
+made = vf.resolve_env_config(source["env"])
+print(json.dumps([type(made).__module__, made.agent.max_turns, made.agent.harness.tools, made.agent.runtime.type]))
+"""
 
 
 def in_environment(missing: Callable[[str], None], name: str, paths: list[Path], script: str, *words: str) -> str:
@@ -197,3 +203,10 @@ def test_nemo_gyms_lines_name_our_provider(missing: Callable[[str], None]) -> No
     ((_, text),) = [block for block in blocks("ecosystem.md", "### NeMo Gym") if block[0] == "yaml"]
     paths = [ROOT / ".cache" / "sdk" / "nemo_gym" / "share" / "beside-nemo_gym-0.7.0", ROOT / "client"]
     assert "sandbox_service" in in_environment(missing, "nemo_gym", paths, PROVIDED, text)
+
+
+def test_prime_rls_lines_are_a_configuration_of_verifiers(missing: Callable[[str], None]) -> None:
+    """A field that verifiers refuses, or an environment that is not ours. (prime-rl itself is not on PyPI.)"""
+    ((_, text),) = [block for block in blocks("ecosystem.md", "### verifiers 0.4") if block[0] == "toml"]
+    told = in_environment(missing, "verifiers_v1", [ROOT / "client", *OWN["verifiers_v1"]], SOURCED, text)
+    assert told == '["sandbox_client.verifiers_v1", 30, ["bash", "submit"], "subprocess"]\n'
