@@ -79,8 +79,8 @@ CLIENTS = (
         "boxes, templates, files, commands, ports and their websockets, pause, snapshots, fork, metrics, logs",
         "volumes, secrets, egress rules by what a request says ([boxes.md](boxes.md#exceptions))",
         "no rewards",
-        by_hand="its own suites: Python 2.45.1, JavaScript 2.45.0 (`make e2b-suite`; its browser test in Chromium 156); "
-        "50 programs by JavaScript 2.51.0; Python 1.11.1 by E2B_DOMAIN and TLS; "
+        by_hand="its own suites: Python 2.45.1, JavaScript 2.45.0 (`make e2b-suite`; in a browser, Chromium 156); "
+        "60 calls by JavaScript 2.51.0; Python 1.11.1 by E2B_DOMAIN and TLS; "
         "the code interpreter's packages, Python 2.11.5 (in CI too) and JavaScript 2.8.0",
     ),
     Client(
@@ -128,7 +128,7 @@ SANDBOX_BOX_USER=user`. smolagents, Agno, Google ADK's `run_code` and CrewAI's P
         "a session's tools; sessions of the agent's own, with their reward",
         "Claude Code with a real model was not run",
         "`mask` in the reward's fields",
-        by_hand="Claude Code 2.1.197, `examples/agents/claude_code.sh` with the scripted policy",
+        by_hand="Claude Code 2.1.332, `examples/agents/claude_code.sh` with the scripted policy",
     ),
     Client(
         "[OpenEnv](agents.md#openenv), and what has its client",
