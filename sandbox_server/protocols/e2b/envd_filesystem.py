@@ -1,5 +1,6 @@
 """filesystem.Filesystem: the files in a box, by Connect."""
 
+import re
 from datetime import UTC, datetime
 
 from fastapi import APIRouter
@@ -19,6 +20,7 @@ _TYPES = {
     FileKind.SYMLINK: "FILE_TYPE_SYMLINK",
     FileKind.OTHER: "FILE_TYPE_UNSPECIFIED",
 }
+_LISTED = re.compile(r"[-dlcbps](?:[-r][-w][-xsStT]){3}")
 _GO_KINDS = {"l": "L", "c": "D", "b": "D", "s": "S"}
 
 
@@ -101,8 +103,11 @@ def entry(info: FileInfo) -> dict[str, object]:
 def permissions(listed: str) -> str:
     """The ten characters of `ls -l` as Go's `FileMode` writes them, which is what envd sends.
 
-    `lrwxrwxrwx` is `Lrwxrwxrwx`, `drwxrwxrwt` is `dtrwxrwxrwx`, `crw-rw-rw-` is `Dcrw-rw-rw-`.
+    `lrwxrwxrwx` is `Lrwxrwxrwx`, `drwxrwxrwt` is `dtrwxrwxrwx`, `crw-rw-rw-` is `Dcrw-rw-rw-`. Anything else, which
+    only a forged listing has, is left as it is.
     """
+    if not _LISTED.fullmatch(listed):
+        return listed
     kind = _GO_KINDS.get(listed[0], listed[0]) if listed[0] != "-" else ""
     special = "".join(letter for letter, at in (("u", 3), ("g", 6), ("t", 9)) if listed[at] in "sStT")
     device = "c" if listed[0] == "c" else ""

@@ -61,6 +61,7 @@ def test_changes(before: dict[str, FileInfo], after: dict[str, FileInfo], told: 
         ("prw-r--r--", "prw-r--r--"),
         ("srwxr-xr-x", "Srwxr-xr-x"),
         ("-rwsr-Sr-T", "ugtrwxr--r--"),
+        ("?rw", "?rw"),
     ],
 )
 def test_permissions_are_written_as_by_envd(listed: str, told: str) -> None:
