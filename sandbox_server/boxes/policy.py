@@ -74,7 +74,7 @@ class BoxPolicy:
             if not is_image_name(asked):
                 raise UnknownImage(f"image {asked[:100]!r} does not exist: {WHY}")
             return asked
-        image = self.templates.get(template)
+        image = self.mapped(template)
         if image is None and is_image_name(template) and any(fnmatchcase(template, one) for one in self.images):
             return template
         if image is None:
@@ -87,7 +87,11 @@ class BoxPolicy:
     def by_template(self, named: str, template: str, metadata: Mapping[str, str]) -> bool:
         """Whether the image is a client's template's, if there is one: neither request nor settings name an image."""
         asked = named or next((metadata[key] for key in self.image_keys if metadata.get(key)), "")
-        return not asked and template not in self.templates
+        return not asked and self.mapped(template) is None
+
+    def mapped(self, template: str) -> str | None:
+        """The image that the settings name for the template; `name:default` is `name`, as at E2B."""
+        return self.templates.get(template) or self.templates.get(template.removesuffix(":default"))
 
     def is_named(self, image: str) -> bool:
         """Whether the settings name the image, by pattern or as a template's; then it may also be pulled."""

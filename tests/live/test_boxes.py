@@ -39,7 +39,7 @@ def test_the_sdk_makes_finds_prolongs_and_kills(server: Server, control: Control
 import time
 from e2b import Sandbox, SandboxQuery
 made = Sandbox.create(timeout=600, metadata={"a b": "c/d&e", "run": "1"}, envs={"X": "1"})
-other = Sandbox.create("base", timeout=60)
+other = Sandbox.create("base:default", timeout=60)
 info = made.get_info()
 before = info.end_at.timestamp()
 made.set_timeout(200)
@@ -172,6 +172,7 @@ def test_refusals_read_as_e2b_spells_them(server: Server, control: Control) -> N
         ("GET", "/v2/sandboxes?nextToken=x", None, 400),
         ("POST", "/v3/templates", {}, 400),
         ("GET", "/templates/aliases/no-such:one", None, 404),
+        ("GET", "/templates/aliases/base:one", None, 404),
         ("GET", "/volumes", None, 501),
         ("DELETE", "/sandboxes/7", None, 404),
     ):

@@ -176,7 +176,7 @@ async def logs(request: Request, template_id: str, build_id: str) -> Response:
 @ROUTER.get("/templates/aliases/{alias:path}")
 async def alias_of(request: Request, alias: str) -> Response:
     """The template of this name, if it has a ready build: with this tag, or with any if none is given, as at E2B."""
-    if alias.partition(":")[0] in boxes_of(request).policy.templates:
+    if boxes_of(request).policy.mapped(alias):
         return json_answer({"templateID": alias, "public": True})
     builds, owner, (name, given) = _builds(request), key_owner(request), parsed(alias)
     template = await builds.find(owner, name)
