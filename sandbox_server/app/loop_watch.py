@@ -15,6 +15,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from sandbox_server.telemetry import LOOP_STALL_SECONDS, logger
 
@@ -52,6 +53,8 @@ class _Watch:
         self._cpu_s = time.thread_time()
         self._queued_s = self._queued()
         self._stack = ""
+        # kept open: a look at a moment when no file can be opened would end the thread
+        self._dump = tempfile.TemporaryFile()  # noqa: SIM115
         self._over = threading.Event()
         self._onlooker = threading.Thread(target=self._look, name="loop-watch", daemon=True)
         self._timer: asyncio.TimerHandle | None = None
@@ -65,6 +68,7 @@ class _Watch:
             self._timer.cancel()
         self._over.set()
         self._onlooker.join()
+        self._dump.close()
         if self._schedstat is not None:
             os.close(self._schedstat)
 
@@ -92,7 +96,7 @@ class _Watch:
     def _look(self) -> None:
         while not self._over.wait(max(_LOOK_S, self._period_s)):
             if not self._stack and time.monotonic() > self._due + _LOOK_S / 2:
-                self._stack = _stack_of(self._thread_id)
+                self._stack = _stack_of(self._thread_id, self._dump)
 
 
 def _opened(path: Path) -> int | None:
@@ -101,15 +105,16 @@ def _opened(path: Path) -> int | None:
     return None
 
 
-def _stack_of(thread_id: int) -> str:
-    """The innermost frames of a thread, most recent call first.
+def _stack_of(thread_id: int, file: IO[bytes]) -> str:
+    """The innermost frames of a thread, most recent call first; `file` is overwritten.
 
     Uses faulthandler, which holds the GIL for the whole dump. If Python code walks another thread's frames, that thread
     runs meanwhile, and its frames have been seen to become other objects during the walk.
     """
-    with tempfile.TemporaryFile() as file:
-        faulthandler.dump_traceback(file, all_threads=True)
-        file.seek(0)
-        threads = file.read().decode(errors="replace").split("\n\n")
+    file.seek(0)
+    file.truncate()
+    faulthandler.dump_traceback(file, all_threads=True)
+    file.seek(0)
+    threads = file.read().decode(errors="replace").split("\n\n")
     mine = next((lines for lines in threads if f"0x{thread_id:016x}" in lines.partition("\n")[0]), "")
     return "\n".join(mine.splitlines()[1 : _FRAMES + 1])

@@ -1,6 +1,7 @@
 """The event loop watch detects what blocks a loop, without false alarms."""
 
 import asyncio
+import resource
 import time
 
 import pytest
@@ -32,6 +33,23 @@ async def test_a_computation_is_seen_as_busy(capsys: pytest.CaptureFixture[str])
     assert 0.25 < busy < 0.6
     out, _ = capsys.readouterr()
     assert "event loop stood still" in out and "_stalls_during" in out
+
+
+async def test_a_stall_is_seen_while_no_file_can_be_opened(capsys: pytest.CaptureFixture[str]) -> None:
+    """The watch's thread ended for good at the first stall of a server that had too many open files."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with watched_loop():
+        await asyncio.sleep(0.1)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+        try:
+            until = time.thread_time() + 0.4
+            while time.thread_time() < until:
+                pass
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        await asyncio.sleep(0.1)
+    out, _ = capsys.readouterr()
+    assert "event loop stood still" in out and "no_file_can_be_opened" in out
 
 
 async def test_a_blocking_call_is_seen_as_blocked() -> None:
