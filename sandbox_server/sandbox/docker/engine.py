@@ -20,6 +20,7 @@ from sandbox_server.sandbox.docker.failure import stream_refused, translate
 T = TypeVar("T")
 
 _HEAD_LIMIT = 65536  # of a response's HTTP head; the daemon sends some 200 bytes
+_STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])(?: |$)", re.MULTILINE)
 _FAILURES = 5
 
 
@@ -178,7 +179,11 @@ class Engine:
                 sock.close()
             raise
         head, _, rest = answer.partition(b"\r\n\r\n")
-        status = int(head.split(b" ", 2)[1])
+        said = _STATUS.match(head)
+        if said is None:  # something else listens there, or a forward of the socket failed
+            sock.close()
+            raise _Silent(f"what answers at {self._url} is no Docker daemon: {head[:60]!r}; see SANDBOX_DOCKER_URL")
+        status = int(said[1])
         if status not in (101, 200):
             with sock:
                 reason = await self._reason(loop, sock, head, rest)
