@@ -20,3 +20,11 @@ def cut_middle(text: str) -> str:
 def headed(tool: str, text: str, profile: str) -> str:
     """`text` under the line that OpenHands puts before every tool result; unchanged in other profiles."""
     return f"EXECUTION RESULT of [{tool}]:\n{text}" if profile == OPENHANDS else text
+
+
+def in_seconds(timeout_s: float) -> str:
+    """A command's time limit in words of upstream, which knows whole seconds only.
+
+    The limit is what an action's wait for its turn has left of the setting, e.g. 99.987 s, which is "100".
+    """
+    return str(round(timeout_s)) if timeout_s >= 10 else f"{timeout_s:.2g}"

@@ -8,7 +8,7 @@ ended, everything was killed, a NUL byte) are reported in one bracketed line of 
 from collections.abc import Sequence
 from typing import Protocol
 
-from sandbox_server.actions.profiles import cut_middle
+from sandbox_server.actions.profiles import cut_middle, in_seconds
 from sandbox_server.sandbox.base import ShellOutcome, ShellResult
 
 NUL_REFUSED = "[The command holds a NUL byte, which bash cannot take. Nothing was run.]"
@@ -121,7 +121,7 @@ def _timeout(result: ShellResult, timeout_s: float) -> str:
     """The note for a command that timed out, else ""."""
     if result.outcome not in (ShellOutcome.INTERRUPTED, ShellOutcome.KILLED):
         return ""
-    seconds = int(timeout_s) if timeout_s == int(timeout_s) else timeout_s
+    seconds = in_seconds(timeout_s)
     end = "." if result.outcome is ShellOutcome.INTERRUPTED else _BUT_KILLED
     return f"\r\n\r\n[Command timed out after {seconds} seconds. SIGINT was sent to interrupt the command{end}]"
 

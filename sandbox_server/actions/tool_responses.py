@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sandbox_server.actions.batch import CommandResult
-from sandbox_server.actions.profiles import cut_middle
+from sandbox_server.actions.profiles import cut_middle, in_seconds
 
 _CLOSE = "</tool_response>"
 _ESCAPED = "<\\/tool_response>"
@@ -49,7 +49,7 @@ def shown(result: CommandResult, timeout_s: float) -> str:
     elif result.timed_out and not result.wall_ms:
         parts.append("[The command did not run: the other calls of this turn took all its time.]")
     elif result.timed_out:
-        parts.append(f"[The command was killed after {timeout_s:g} s, with all that it had started.]")
+        parts.append(f"[The command was killed after {in_seconds(timeout_s)} s, with all that it had started.]")
     elif result.exit_code:
         parts.append(f"[exit code: {result.exit_code}]")
     return cut_middle("\n".join(part for part in parts if part)) or "[no output]"

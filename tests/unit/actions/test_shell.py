@@ -61,7 +61,8 @@ async def test_nothing_runs_after_a_failure_or_an_end(last):
 async def test_timeouts_are_told_in_upstreams_words():
     """The message names the seconds of one part, not of the action; or reports a kill as an interrupt."""
     out = "part\r\n"
-    observation = await act(FakeShell([result(out, 130, ShellOutcome.INTERRUPTED)]), "cmd", command_timeout_s=100.0)
+    left_s = 99.98716230900003  # of 100 s, after the action's wait for its turn
+    observation = await act(FakeShell([result(out, 130, ShellOutcome.INTERRUPTED)]), "cmd", command_timeout_s=left_s)
     note = "[Command timed out after 100 seconds. SIGINT was sent to interrupt the command.]"
     assert observation.text == f"{HEAD}cmd\r\npart\r\n\r\n\r\n{note}{PROMPT}\n[Command finished with exit code 130]"
     assert observation.timed_out
