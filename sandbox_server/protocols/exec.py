@@ -1,6 +1,7 @@
 """Commands in a session, one or many at once, for trainers that parse tool calls themselves."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated, cast
 
@@ -15,6 +16,11 @@ from sandbox_server.protocols._wire import idempotency_key, json_answer, read, t
 from sandbox_server.protocols.v1 import refusals
 from sandbox_server.sessions.base import Sessions
 
+# each command gets the batch's environment, so the two multiply before the batch's own bound is looked at
+_MOST_COMMANDS = 1024
+"""The most that SANDBOX_EXEC_COMMANDS may be."""
+_MOST_VARIABLES = 1000
+
 
 class _Message(BaseModel):
     model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid")
@@ -25,7 +31,7 @@ class _HowItRuns(_Message):
     """Seconds until it and its descendants are killed; default: SANDBOX_EXEC_TIMEOUT_S."""
     cwd: StrictStr = ""
     """Absolute, or relative to the repository; default: the repository."""
-    env: dict[StrictStr, StrictStr] = {}
+    env: dict[StrictStr, StrictStr] = Field({}, max_length=_MOST_VARIABLES)
     """Added to the sandbox's environment."""
 
 
@@ -40,7 +46,7 @@ class ExecRequest(_HowItRuns):
     """A batch (`commands`) or one command (`command`). `timeout_s`, `cwd` and `env` are defaults for all commands."""
 
     command: StrictStr | None = None
-    commands: list[StrictStr | CommandRequest] | None = None
+    commands: list[StrictStr | CommandRequest] | None = Field(None, max_length=_MOST_COMMANDS)
     """Results have the same order. The commands run in parallel and independently."""
 
 
@@ -99,13 +105,18 @@ def _commands(asked: ExecRequest) -> list[Command]:
     if (asked.command is None) == (asked.commands is None):
         raise MalformedRequest("commands: give either a list of commands, or one command as `command`.")
     given = [asked.command] if asked.commands is None else asked.commands
+    cwd, env = scalar_text(asked.cwd), _scalar(asked.env)  # once, because they may be long
     every = [one if isinstance(one, CommandRequest) else CommandRequest(command=one or "") for one in given]
     return [
         Command(
             scalar_text(one.command),
             one.timeout_s or asked.timeout_s,
-            scalar_text(one.cwd or asked.cwd),
-            {name: scalar_text(value) for name, value in {**asked.env, **one.env}.items()},
+            scalar_text(one.cwd) or cwd,
+            {**env, **_scalar(one.env)} if one.env else env,
         )
         for one in every
     ]
+
+
+def _scalar(env: Mapping[str, str]) -> dict[str, str]:
+    return {name: scalar_text(value) for name, value in env.items()}

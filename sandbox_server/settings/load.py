@@ -75,8 +75,8 @@ class LoadSettings(BaseModel):
     """Concurrent commands of one session: calls of one turn (dialect tool_calls), or commands of one POST to exec."""
     exec_node_parallel: int | None = Field(None, ge=1)
     """Concurrent commands of this node; unset: 16 per CPU, at least 64."""
-    exec_commands: Annotated[int, Field(ge=1)] = 64
-    """Limit on commands in one batch; more get 422, or an error text if a policy's calls exceed it."""
+    exec_commands: Annotated[int, Field(ge=1, le=1024)] = 64
+    """Limit on commands in one batch, at most 1024; more get 422, or an error text if a policy's calls exceed it."""
     exec_timeout_s: Annotated[float, Field(gt=0)] = 60.0
     """Timeout of a command that names none; all commands of a batch end within SANDBOX_COMMAND_TIMEOUT_S."""
     exec_output_bytes: Annotated[int, Field(ge=200)] = 30_000

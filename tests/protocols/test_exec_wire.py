@@ -118,3 +118,16 @@ def test_a_batch_whose_client_hung_up_goes_to_its_end(wire: Wire, http: httpx.Cl
     while "slow" not in wire.sessions.finished:
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+def test_commands_do_not_multiply_with_their_environment(wire: Wire, http: httpx.Client, path: str) -> None:
+    """1 MB of them took gigabytes and minutes: each got a copy of the environment, before anybody counted them."""
+    batches = len(wire.sessions.batches)
+    few = {f"k{number}": "" for number in range(1000)}
+    for body in ({"commands": ["ls"] * 1025}, {"commands": ["ls"] * 2, "env": {**few, "more": ""}}):
+        answer = http.post(path, json=body)
+        assert (answer.status_code, answer.json()["code"]) == (422, "malformed_request"), answer.text
+    assert len(wire.sessions.batches) == batches
+    assert http.post(path, json={"commands": ["ls", "pwd"], "env": few}).status_code == 200
+    (first, second) = wire.sessions.batches[-1][1]
+    assert first.env is second.env and first.env == few
