@@ -59,6 +59,8 @@ class Database:
         self._url = _with_driver(url)
         self._sqlite = self._url.get_backend_name() == "sqlite"
         self._writer = asyncio.Lock()
+        self._raised: tuple[type[Exception], ...] = (SQLAlchemyError, OSError)
+        """What a failure raises; OSError: refused, unresolved or timed out while connecting."""
         # pre-ping: a restarted PostgreSQL then costs one round trip, not a failed rollout
         try:
             self._engine = create_async_engine(self._url, pool_pre_ping=not self._sqlite, pool_timeout=_BUSY_S)
@@ -71,12 +73,15 @@ class Database:
                 event.listen(engine, "connect", _prepare_sqlite)
                 event.listen(engine, "begin", _begin_sqlite)
         else:
+            driver = importlib.import_module("asyncpg")
+            # also the driver's own: a new connection is prepared before SQLAlchemy translates its errors
+            self._raised += (driver.PostgresError, driver.InterfaceError, driver.InternalClientError)
             event.listen(self._engine.sync_engine, "connect", _prepare_postgresql)
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:
         """A connection for queries; each query sees what was committed before it."""
-        with _faults(self._url):
+        with self._faults():
             async with self._engine.connect() as connection:
                 if not self._sqlite:
                     # saves the round trips of BEGIN and ROLLBACK
@@ -87,12 +92,12 @@ class Database:
     async def writing(self) -> AsyncIterator[AsyncConnection]:
         """A transaction: committed at the end of the block, rolled back if the block raises."""
         if not self._sqlite:
-            with _faults(self._url):
+            with self._faults():
                 async with self._engine.begin() as connection:
                     yield connection
             return
         async with self._writer:
-            with _faults(self._url):
+            with self._faults():
                 async with self._engine.connect() as connection:
                     await connection.execution_options(writes=True)
                     async with connection.begin():
@@ -132,14 +137,26 @@ class Database:
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(run, work))
 
     def _read_now(self, query: Callable[[Connection], T]) -> T:
-        with _faults(self._url), self._apart.connect() as connection:
+        with self._faults(), self._apart.connect() as connection:
             return query(connection)
 
     def _write_now(self, work: Callable[[Connection], T]) -> T:
-        with _faults(self._url), self._apart.connect() as connection:
+        with self._faults(), self._apart.connect() as connection:
             connection.execution_options(writes=True)
             with connection.begin():
                 return work(connection)
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        try:
+            yield
+        except self._raised as error:
+            cause = error.orig if isinstance(error, DBAPIError) else error  # without the statement and its parameters
+            where = self._url.render_as_string(hide_password=True)
+            hint = "; is it running, and is SANDBOX_DATABASE_URL correct?" if isinstance(error, OSError) else ""
+            if any(word in str(cause) for word in _FULL):
+                hint = "; free space on its disk"
+            raise CatalogueUnavailable(f"the database {where} failed: {cause}{hint}") from error
 
     @property
     def is_sqlite(self) -> bool:
@@ -238,16 +255,3 @@ def _revision(connection: Connection) -> str | None:
     if not inspect(connection).has_table("alembic_version"):
         return None
     return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
-
-
-@contextmanager
-def _faults(url: URL) -> Iterator[None]:
-    try:
-        yield
-    except (SQLAlchemyError, OSError) as error:  # OSError: refused, unresolved or timed out while connecting
-        cause = error.orig if isinstance(error, DBAPIError) else error  # without the statement and its parameters
-        where = url.render_as_string(hide_password=True)
-        hint = "; is it running, and is SANDBOX_DATABASE_URL correct?" if isinstance(error, OSError) else ""
-        if any(word in str(cause) for word in _FULL):
-            hint = "; free space on its disk"
-        raise CatalogueUnavailable(f"the database {where} failed: {cause}{hint}") from error

@@ -9,6 +9,7 @@ import time
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic import command
@@ -16,7 +17,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, event, text
 
 from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.history import History
@@ -24,6 +25,8 @@ from sandbox_server.catalogue.tables import REVISION, Base, ReceiptRow, SessionR
 from sandbox_server.errors import CatalogueUnavailable
 from sandbox_server.records import SessionRecord
 from tests.live import forking
+
+from .conftest import asyncpg
 
 MIGRATE = """
 import asyncio, sys
@@ -301,6 +304,33 @@ async def test_no_answer_is_a_catalogue_fault(postgres: str) -> None:
         database = Database(url)
         with pytest.raises(CatalogueUnavailable):
             await database.migrate()
+        await database.dispose()
+
+
+async def test_a_connection_that_postgresql_ends_at_once_is_a_catalogue_fault(postgres: str) -> None:
+    """While PostgreSQL restarted, requests that opened a connection were 500s (the driver's own errors)."""
+    database = Database(f"{postgres}/postgres")
+
+    def end(connection: Any, _: object) -> None:
+        async def ended(driver: Any) -> None:
+            other = await asyncpg.connect(f"{postgres}/postgres")
+            await other.execute("SELECT pg_terminate_backend($1, 5000)", driver.get_server_pid())
+            await other.close()
+
+        connection.run_async(ended)
+
+    pool = database._engine.sync_engine  # the moment between the opening of a connection and its settings
+    event.listen(pool, "connect", end, insert=True)
+    try:
+        for asked in (database.reading, database.writing):
+            with pytest.raises(CatalogueUnavailable):
+                async with asked():
+                    pass
+        event.remove(pool, "connect", end)
+        async with database.reading() as connection:
+            assert await connection.scalar(text("SHOW jit")) == "off"
+            assert await connection.scalar(text("SHOW idle_in_transaction_session_timeout")) == "30s"
+    finally:
         await database.dispose()
 
 
