@@ -87,6 +87,7 @@ LOOP_STALL_SECONDS = Histogram(
 )
 LOOP_FAILURES = Counter("sandbox_loop_failures_total", "Rounds of background loops that failed", ["loop"])
 LOOP_FAILING = Gauge("sandbox_loop_failing", "Rounds in a row that failed, of each background loop", ["loop"])
+KEYS_REFUSED = Counter("sandbox_keys_refused_total", "Wrong keys, in requests or at the login of the pages", ["where"])
 INFRA_ERRORS = Counter("sandbox_infrastructure_errors_total", "Our own faults by code", ["code"])
 
 

@@ -21,6 +21,7 @@ from sandbox_server.protocols._numbers import is_whole, whole
 from sandbox_server.protocols._sockets import refusing
 from sandbox_server.protocols._traits import TRAIT, Trait
 from sandbox_server.protocols._wire import KEY_NAME, KEY_OWNER, KEY_VIEWS
+from sandbox_server.telemetry import KEYS_REFUSED
 from sandbox_server.ui.login import Role
 
 OPEN_PATHS = frozenset({"/healthz"})
@@ -79,6 +80,8 @@ class RequireKey:
         if session is not None:
             await self._app({**scope, **session}, receive, send)
         else:
+            if any(offered):
+                KEYS_REFUSED.labels("request").inc()
             closed = Unauthorized(
                 "This needs one of SANDBOX_API_KEYS: send it as Authorization: Bearer, X-API-Key, or https://user:KEY@host."
             )

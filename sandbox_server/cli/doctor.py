@@ -33,6 +33,7 @@ _CHECK_S = 20.0  # for each check; a healthy part answers within one second
 _LOW_DISK_GB = 10.0
 _CLOCK_S = 5.0  # deadlines are compared between hosts
 _LOOKED_AT = 1000  # instances whose image is checked
+_KEY_CHARACTERS = 16
 _ALIKE = 0.88  # SANDBOX_COMMAND_TIMEOUT is 0.96 like SANDBOX_COMMAND_TIMEOUT_S
 
 
@@ -85,6 +86,9 @@ async def _settings(settings: Settings) -> str:
     for name in sorted(given - known):  # most are other programs'; a misspelled setting would be ignored silently
         if meant := difflib.get_close_matches(name, known, 1, _ALIKE):
             said += f"; {name} is none of the server's settings: is {meant[0]} meant?"
+    entries = (entry.get_secret_value().rstrip("=") for entry in (*settings.api_keys, *settings.view_keys))
+    if short := sum(len(entry.rpartition("=")[2]) < _KEY_CHARACTERS for entry in entries):
+        said += f"; {short} API keys have under {_KEY_CHARACTERS} characters and can be guessed: openssl rand -hex 32"
     return said
 
 

@@ -27,6 +27,7 @@ from sandbox_server.protocols.search import Number, Words, next_of
 from sandbox_server.records import VerdictName
 from sandbox_server.sessions.base import Sessions
 from sandbox_server.state.logouts import Logouts
+from sandbox_server.telemetry import KEYS_REFUSED
 from sandbox_server.ui.login import COOKIE, Logins
 from sandbox_server.ui.render import FOLDER, HEADERS, page
 from sandbox_server.ui.route import NoKey, PageRoute
@@ -90,6 +91,7 @@ async def log_in(request: Request) -> Response:
     secure = "https" in (request.url.scheme, request.headers.get("x-forwarded-proto", ""))
     if logins_of(request).begin(form.get("key", ""), answer, secure=secure):
         return answer
+    KEYS_REFUSED.labels("login").inc()
     return await page(request, "login.html", 401, to=to, wrong=True)
 
 

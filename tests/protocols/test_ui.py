@@ -69,6 +69,21 @@ def test_a_login(browser: httpx.Client) -> None:
     assert browser.get("/ui", headers=copied).status_code == 303, "a copied cookie outlives its login"
 
 
+def test_wrong_keys_are_counted(browser: httpx.Client) -> None:
+    """Nobody could see that keys are being guessed. Right keys, and requests without one, do not count."""
+
+    def counted() -> dict[str, float]:
+        text = browser.get("/metrics", headers={"X-API-Key": "first-key"}).text
+        return {where: float(value) for where, value in re.findall(r'keys_refused_total\{where="(\w+)"\} (\S+)', text)}
+
+    before = counted()
+    log_in(browser, "wrong-key")
+    for headers in ({"X-API-Key": "wrong-key"}, {"Authorization": "Bearer wrong-key"}, {}, {"X-API-Key": "first-key"}):
+        browser.get("/v1/sessions", headers=headers)
+    after = counted()
+    assert (after["login"] - before.get("login", 0), after["request"] - before.get("request", 0)) == (1, 2)
+
+
 def test_changes_need_the_pages_own_token(wire: Wire, browser: httpx.Client, sid: str) -> None:
     """Another site cannot end sessions through the operator's browser."""
     log_in(browser)

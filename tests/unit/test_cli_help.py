@@ -38,3 +38,10 @@ def test_doctor_names_a_misspelled_setting(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("SANDBOX_URL", "http://localhost:5000")  # the client's
     told = asyncio.run(doctor._settings(Settings()))
     assert "is SANDBOX_COMMAND_TIMEOUT_S meant?" in told and "SANDBOX_URL" not in told
+
+
+def test_doctor_counts_short_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guesses are not slowed down, so a key is as safe as it is long; the name before it does not count."""
+    monkeypatch.setenv("SANDBOX_API_KEYS", f"0123456789abcdef,a-name-of-19-letters=guess-me,bob={'f' * 16}==")
+    monkeypatch.setenv("SANDBOX_VIEW_KEYS", "looks")
+    assert "; 2 API keys have under 16 characters" in asyncio.run(doctor._settings(Settings()))
