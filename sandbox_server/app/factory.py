@@ -78,6 +78,7 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
     keys, view_keys = _texts(settings.api_keys), _texts(settings.view_keys)
     app.state.logins = Logins(role_of(keys, view_keys), [*keys, *view_keys])
     app.state.followed = set()
+    app.state.stopping = False  # set by whoever runs the app, for streams that would go on
     app.state.agents = AgentBounds(
         origins=frozenset(origin.rstrip("/").lower() for origin in settings.agent_origins),
         reward_wait_s=settings.agent_reward_wait_s,

@@ -15,6 +15,7 @@ from types import AsyncGeneratorType
 
 import typer
 import uvicorn
+from starlette.datastructures import State
 
 from sandbox_server.app import Build, Parts, create_app
 from sandbox_server.app.access import is_loopback
@@ -41,11 +42,14 @@ _NOT_IN_ORDER = 1
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, *, stop_s: float) -> None:
+    def __init__(self, config: uvicorn.Config, state: State, *, stop_s: float) -> None:
+        """`state`: the application's."""
         super().__init__(config)
+        self._state = state
         self._stop_s = stop_s
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._state.stopping = True
         # on a thread: when the loop has ended, the interpreter still waits for the threads that ask the engine
         end = threading.Timer(self._stop_s, _end_now, (self._stop_s, asyncio.get_running_loop()))
         end.daemon = True
@@ -110,7 +114,7 @@ def run(settings: Settings, build: Build) -> None:
         logging.getLogger("uvicorn.error").addFilter(lambda _: opening.error is None)
     with listener:
         log.info("starting", host=settings.host, port=settings.port, node=settings.node_id)
-        server = _Server(config, stop_s=settings.stop_s)
+        server = _Server(config, app.state, stop_s=settings.stop_s)
         app.state.stop = lambda: setattr(server, "should_exit", True)  # an orderly stop with status 0
         gc.collect()  # collect garbage of the imports before the freeze
         try:

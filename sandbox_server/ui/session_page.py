@@ -36,7 +36,7 @@ _EXPORTED = 2000
 _KEPT = MOST - 100  # leaves room for the note about the omitted part
 _LOOK_S = 1.0
 _LIVE_S = 3600.0
-"""A live stream ends after this time; the page then reconnects."""
+"""A live stream ends after this time, or when the server stops; the page then reconnects."""
 _LIVES = 64
 """Maximum number of pages with a live stream on this node."""
 
@@ -112,20 +112,20 @@ async def recording(request: Request, sid: Sid) -> Response:
 async def live(request: Request, sid: Sid, after: After = 0) -> Response:
     """Server-sent events: each action, once acknowledged, as an HTML fragment; `over` at the end."""
     view = await _sessions(request).view(sid)
-    followed: set[object] = request.app.state.followed
-    if len(followed) >= _LIVES:
+    if len(request.app.state.followed) >= _LIVES:
         return Response("too many pages show live updates; reload this one manually", 503, HEADERS)
-    events = _events(_sessions(request), view.record, after, followed)
+    events = _events(request, view.record, after)
     return StreamingResponse(events, media_type="text/event-stream", headers={**HEADERS, "X-Accel-Buffering": "no"})
 
 
-async def _events(sessions: Sessions, record: SessionRecord, after: int, followed: set[object]) -> AsyncIterator[str]:
+async def _events(request: Request, record: SessionRecord, after: int) -> AsyncIterator[str]:
+    sessions, state = _sessions(request), request.app.state
     me, until = object(), clock.now() + _LIVE_S
-    followed.add(me)
+    state.followed.add(me)
     try:
         yield "retry: 5000\n\n"
         last = None
-        while clock.now() < until:
+        while clock.now() < until and not state.stopping:
             over = (await sessions.state(record.sid)) not in (SessionState.LIVE, SessionState.ENDING)
             new = await sessions.actions(record.sid, after=after, limit=_AT_ONCE)
             for one in new:
@@ -141,7 +141,7 @@ async def _events(sessions: Sessions, record: SessionRecord, after: int, followe
                 yield ": \n\n"  # sending fails once the viewer has disconnected
                 await asyncio.sleep(_LOOK_S)
     finally:
-        followed.discard(me)
+        state.followed.discard(me)
 
 
 @ROUTER.post("/{sid}/close")

@@ -112,16 +112,20 @@ def test_a_part_that_does_not_open_ends_it_with_the_reason() -> None:
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_in_order(sign: signal.Signals) -> None:
-    """SIGTERM saves the embedded Redis and lets running actions finish."""
+    """SIGTERM saves the embedded Redis and lets running actions finish. It does not wait 10 s for pages."""
     with running() as (process, port):
         url = f"http://127.0.0.1:{port}"
         sid = httpx.post(f"{url}/start_instance", json={"instance_hash": HASH}).json()["sid"]
         raw = json.dumps({"sid": sid, "content": "slow"}).encode()
-        with socket.create_connection(("127.0.0.1", port)) as s:
+        page = httpx.stream("GET", f"{url}/ui/sessions/{sid}/live", timeout=60)
+        with socket.create_connection(("127.0.0.1", port)) as s, page as events:
+            pieces = events.iter_text()
+            assert next(pieces).startswith("retry: ")
             s.sendall(b"POST /process_action HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(raw) + raw)
             httpx.get(f"{url}/v1/sessions", timeout=60)  # a later request was answered, so the action has arrived
             process.send_signal(sign)
             assert b"saw 4" in read_answer(s)
+            assert "event: over" not in "".join(pieces), "the session goes on"
         out, said = process.communicate(timeout=120)
         assert out == "closed\n" and "Traceback" not in said and "error" not in said
         assert re.search('"event": "shutting down"', said)
