@@ -20,6 +20,11 @@ from sandbox_server.state.pipeline import WHAT_NEXT, ErrorAnswer, Pipeline, Word
 
 _CONNECTIONS = 16
 """Size of the pool of one process."""
+_ADVICE = {
+    "used memory > 'maxmemory'": "its memory is full: raise it, or lower SANDBOX_RESULT_TTL_S",
+    "MISCONF": "free space on its disk",
+}
+"""Word of an error reply -> what its operator can do."""
 
 
 class Script:
@@ -75,14 +80,14 @@ class Connection:
         except TimeoutError:
             raise StateUnavailable(f"Redis gave no answer within {self.timeout_s:g} s.") from None
         except (RedisError, OSError) as error:
-            raise StateUnavailable(f"Redis: {error or type(error).__name__}{WHAT_NEXT}") from error
+            raise _unavailable(error, WHAT_NEXT) from error
 
     async def send(self, *words: Word) -> Any:
         """Send one command; the reply is bytes, int, None or a list. Raises StateUnavailable."""
         try:
             return await self._pipeline.exchange(packed(words))
         except ErrorAnswer as error:
-            raise StateUnavailable(f"Redis: {error}") from error
+            raise _unavailable(error) from error
 
     async def script(self, script: Script, keys: Sequence[str], args: Sequence[Word]) -> Any:
         """Run a script in one round trip. Raises StateUnavailable."""
@@ -90,7 +95,7 @@ class Connection:
             return await self._pipeline.exchange(packed(("EVALSHA", script.digest, len(keys), *keys, *args)))
         except ErrorAnswer as error:
             if not str(error).startswith("NOSCRIPT"):
-                raise StateUnavailable(f"Redis: {error}") from error
+                raise _unavailable(error) from error
         return await self.send("EVAL", script.text, len(keys), *keys, *args)  # a fresh Redis lacks it
 
     async def close(self) -> None:
@@ -98,3 +103,9 @@ class Connection:
         self._pipeline.close()
         await self.redis.aclose()
         await self.redis.connection_pool.disconnect()
+
+
+def _unavailable(error: Exception, otherwise: str = "") -> StateUnavailable:
+    said = str(error) or type(error).__name__
+    advice = next((f"; {what}" for word, what in _ADVICE.items() if word in said), otherwise)
+    return StateUnavailable(f"Redis: {said}{advice}")

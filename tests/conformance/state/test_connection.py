@@ -10,7 +10,7 @@ import pytest
 from redis.asyncio import Redis
 
 from sandbox_server.errors import StateUnavailable
-from sandbox_server.state.connection import Connection
+from sandbox_server.state.connection import Connection, Script
 from sandbox_server.state.embedded import find_binary
 from sandbox_server.state.keys import Keys
 from sandbox_server.state.store import Store
@@ -33,6 +33,24 @@ async def test_a_redis_that_hangs_is_an_error_within_the_bound(url: str, keys: K
     await admin.aclose()
     assert await store.session("7") is None
     await connection.close()
+
+
+async def test_a_full_redis_says_what_to_do(url: str, connection: Connection, keys: Keys) -> None:
+    """The operator reads a line number of a script of ours."""
+    admin = Redis.from_url(url)
+    await admin.config_set("maxmemory", "1")
+    try:
+        for writing in (
+            connection.send("SET", keys.nodes, "1"),
+            connection.script(Script("return redis.call('SET', KEYS[1], '1')"), [keys.nodes], []),
+            connection.run(connection.redis.set(keys.nodes, "1")),
+        ):
+            with pytest.raises(StateUnavailable, match=r"maxmemory.*; its memory is full: raise it"):
+                await writing
+    finally:
+        await admin.config_set("maxmemory", "0")
+        await admin.aclose()
+    assert await connection.send("SET", keys.nodes, "1") == b"OK"
 
 
 async def test_a_cancellation_is_never_swallowed(url: str) -> None:
