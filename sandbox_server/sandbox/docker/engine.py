@@ -20,7 +20,7 @@ from sandbox_server.sandbox.docker.failure import stream_refused, translate
 T = TypeVar("T")
 
 _HEAD_LIMIT = 65536  # of a response's HTTP head; the daemon sends some 200 bytes
-_STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])(?: |$)", re.MULTILINE)
+_STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])(?![0-9])")
 _FAILURES = 5
 
 
