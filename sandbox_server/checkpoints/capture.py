@@ -27,7 +27,10 @@ from sandbox_server.sandbox.tree import NotShown, Tree
 
 log = telemetry.logger(__name__)
 
-_SAVE = resources.files(__package__).joinpath("save.bash").read_bytes()
+_SAVE = b"".join(
+    resources.files(__package__).joinpath(f"{part}.bash").read_bytes()
+    for part in ("save_begin", "save_variables", "save_settings", "save")
+)
 _OWN, _SAVE_FILE, _SHELL_FILE = "/run/sandbox", "save", "shell"
 # A sourced file does not see the traps DEBUG and ERR. `&&`: passing on a nonzero status must not trigger `set -e` or an
 # ERR trap.

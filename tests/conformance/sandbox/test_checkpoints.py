@@ -35,7 +35,7 @@ SHELL = r"""
 counted='BASH_[A-Z]+|BASHPID|PPID|S?RANDOM|EPOCH[A-Z]+|SECONDS|HISTCMD|LINENO|PS1|_|__sb_[a-z]+|counted'
 declare -p | grep -avE "^declare -[-a-zA-Z]+ ($counted)="
 unset counted
-declare -p BASH_REMATCH 2>&1; enable -n
+declare -p BASH_REMATCH BASH_COMPAT 2>&1; enable -n
 HISTTIMEFORMAT= history | sed 's/__sb_b [0-9a-f]*//'
 declare -f | grep -av __sb_; declare -F | grep -av __sb_; alias; shopt; set -o; trap -p; umask; ulimit -Sa; ulimit -Ha
 pwd; dirs -l; printf '<%s>' "$@"
@@ -69,6 +69,9 @@ FOUND = (
     "HISTTIMEFORMAT='%F '; set -o history; history -s $'a\nb'",
     """mkdir -p $'/w/a\nb\n'; cd $'/w/a\nb\n'; pushd -n '/w/c d' > /dev/null""",
     """python3 -c 'import os; os.setxattr("/w", "user.a=b%3D", b"v"); os.setxattr("/w/deep", "user.é", b"")'""",
+    r"""trap $'x\' SIGHUP\ntrap -- d' USR1; trap "it's" URG; trap 'a\\' WINCH""",
+    "shopt -s extdebug; set +T; shopt -s nocasematch localvar_inherit; declare -a A=(1 2)",
+    "BASH_COMPAT=5.1; alias builtin='echo no'",
 )
 """What a copy once lacked or had otherwise."""
 COUNTED = "x=$RANDOM$SRANDOM$EPOCHSECONDS$BASHPID; x=3"
@@ -161,6 +164,9 @@ ACTIONS = st.one_of(
             "j() { trap 'echo r' RETURN; select x in a; do break; done < /dev/null; coproc cat; }; readonly -f j",
             "a.b() { [[ $1 == +(a|b) ]] || { ! :; }; }; é() { echo <(:) >/dev/null 2>&1; }",
             "set -o posix; set -P; shopt -s compat44; BASH_COMPAT=4.2",
+            "set -o posix; shopt -u inherit_errexit shift_verbose; alias builtin='echo no'",
+            "shopt -s extdebug localvar_inherit; set -E; set +T",
+            r"trap $'a\' SIGHUP\ntrap -- b' USR1 URG",
             "HISTSIZE=3; set +o history",
             "trap 'echo error' ERR; trap : DEBUG",
             "ln /etc/passwd /w/passwd; echo >> /etc/passwd; mv /etc/shells /w/deep/",
@@ -257,7 +263,15 @@ class Way(StrEnum):
     taken=st.sampled_from(Way),
     put=st.sampled_from([Way.HOST, Way.WALKED]),
 )
-@example(before=[COUNTED, *FOUND], after=["none[k]=1; declare -p none; false; echo $x"], taken=Way.HOST, put=Way.WALKED)
+@example(
+    before=[COUNTED, *FOUND],
+    after=[
+        "none[k]=1; declare -p none; false; echo $x",
+        "for k in {a..z} {1..9}{1..9}; do table[$k]=; done; echo ${!table[@]}",
+    ],
+    taken=Way.HOST,
+    put=Way.WALKED,
+)
 @example(before=[GONE], after=["pwd; cd ..; pwd"], taken=Way.HOST, put=Way.HOST)
 async def test_a_copy_is_the_same_bit_for_bit(
     runtime: DockerRuntime, tmp_path: Path, before: list[str], after: list[str], taken: Way, put: Way
