@@ -26,7 +26,7 @@ __sb_save_variables() {
     if [[ $__sb_name != *=* && $__sb_name == 'declare -'+([a-zA-Z-])' '+([a-zA-Z0-9_]) ]]; then
       __sb_list+=("${__sb_name##* }") # declared without a value: `compgen` does not list these
     fi
-    if [[ ${__sb_name:0:13} == 'declare -'@(|?|??|???)[iluc]* ]]; then
+    if [[ ${__sb_name:0:13} == 'declare -'@(|?|??|???)[iluc]* || $__sb_name == 'declare -A'* ]]; then
       __sb_name=${__sb_name#declare * }
       __sb_changing+="${__sb_name%%=*} "
     fi
@@ -44,6 +44,8 @@ __sb_save_variables() {
     __sb_lines[0]=${__sb_lines[0]#"declare -$__sb_opt "}
     # these attributes may be newer than the value, and would change it
     __sb_kept=${__sb_opt//[ilucr]}
+    # (`nocasematch` takes an `a` for an `A`, but not here)
+    [[ ${__sb_opt%%A*} == "$__sb_opt" ]] || __sb_save_table "$__sb_name"
     builtin printf 'declare -%s ' "${__sb_kept:--}"
     builtin printf %s "${__sb_lines[@]}"
     [[ $__sb_opt != *[ilucr]* ]] || builtin printf 'declare -%s %s\n' "${__sb_opt//[!ilucr]}" "$__sb_name"
@@ -57,4 +59,58 @@ __sb_save_variables() {
     __sb_name=${__sb_name%%=*}
     builtin printf 'builtin : "$%s"\n' "${__sb_name##* }"
   done
+}
+
+# For the associative array $1, whose declaration without attributes is in __sb_lines: prints what prepares an array with
+# as many buckets, and orders the keys in __sb_lines so that the copy lists them as this shell does.
+# Bash lists keys by bucket, and first the newest key of a bucket. From 5.1 on, an array has 128 buckets if it was another
+# variable before, else 1,024, and grows fourfold when a key is added to twice as many keys as buckets. It never shrinks.
+__sb_save_table() {
+  # global, because a local array always has 1,024, or with `localvar_inherit` 128
+  builtin declare -gA __sb_new
+  builtin declare -g __sb_old
+  builtin declare -gA __sb_old
+  builtin local __sb_like=new-1024 __sb_table=__sb_new __sb_size __sb_own= __sb_order __sb_count __sb_elements __sb_i
+  builtin local __sb_words='([tango]= [lima]= [alpha]= [juliett]= [sierra]= [kilo]= [echo]= [xray]= [papa]= [uniform]= [november]= [zulu]=)'
+  builtin printf -v __sb_elements %s "${__sb_lines[@]}"
+  if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 501)); then
+    # An emptied local copy keeps its buckets, and the order of some words shows how many. There is none of a read-only
+    # array; but it gets no further keys, so it is enough that its own come in this order.
+    builtin local -n "__sb_array=$1"
+    if builtin local -I -- "$1"; then builtin eval "$1=$__sb_words"; else __sb_own=1; fi
+    __sb_order=${!__sb_array[*]} __sb_count=${#__sb_array[@]}
+    for __sb_like in new-1024 old-128 old-512 old-2048 new-4096 old-8192 new-16384 old-32768 new-65536 none; do
+      __sb_table=__sb_${__sb_like%-*} __sb_size=${__sb_like#*-}
+      ((__sb_count <= 2 * __sb_size)) || builtin continue # (0 for `none`)
+      builtin local -n "__sb_array=$__sb_table"
+      case $__sb_like in
+        new-1024 | old-128) ;;
+        *) for ((__sb_i = 0; __sb_i <= __sb_size / 2; __sb_i++)); do __sb_array[$__sb_i]=; done ;;
+      esac
+      if [[ $__sb_own ]]; then
+        __sb_reverse "$__sb_elements" && __sb_reverse "${__sb_lines[@]}"
+      else
+        builtin eval "$__sb_table=$__sb_words"
+      fi
+      [[ ${!__sb_array[*]} == "$__sb_order" ]] && builtin break
+    done
+  fi
+  [[ $__sb_like == none ]] && __sb_table=__sb_new
+  [[ $__sb_like == old-* ]] && builtin printf 'declare -- %s\n' "$1"
+  [[ $__sb_like == @(new-1024|old-128|none) ]] ||
+    builtin printf 'declare -A %s\nfor ((__sb_name = 0; __sb_name <= %s; __sb_name++)); do %s[$__sb_name]=; done\n%s=()\n' \
+      "$1" $((__sb_size / 2)) "$1" "$1"
+  [[ $__sb_elements != *=* ]] || __sb_reverse "$__sb_elements"
+  builtin unset -v __sb_new __sb_old
+}
+
+# Puts the elements of $1... into the table, and the declaration of $1 with its elements in the table's order into __sb_lines.
+# They are listed with the keys of each bucket reversed.
+__sb_reverse() {
+  builtin local __sb_text
+  builtin printf -v __sb_text %s "$@"
+  builtin eval "$__sb_table=${__sb_text#*=}"
+  builtin declare -p -- "$__sb_table" >| "$__sb_file.list"
+  builtin mapfile __sb_lines < "$__sb_file.list"
+  __sb_lines[0]=${__sb_text%%=*}=${__sb_lines[0]#*=}
 }
