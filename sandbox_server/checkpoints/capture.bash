@@ -63,6 +63,8 @@ for folder in "${memory[@]}"; do
   find "$folder" -xdev ! -type s \( -type d -fprint0 "$lists/shm" -o -print0 \) >> "$lists/others" 2> /dev/null
   cat "$lists/shm" >> "$lists/all"
 done
+# (tar would leave them out)
+grep -zqE '.{4096}' "$lists/all" "$lists/others" && fail 'a path has more than 4,095 bytes, which no program can open'
 
 tar -c -f - -P -S --format=posix --pax-option='exthdr.name=%d/PaxHeaders/%f,delete=atime,delete=ctime' --numeric-owner \
   --xattrs --xattrs-include='user.*' --no-recursion --ignore-failed-read --null -T "$lists/all" -T "$lists/others" \

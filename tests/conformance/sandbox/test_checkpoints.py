@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from sandbox_server.checkpoints.capture import capture, restore
 from sandbox_server.checkpoints.checkpoint import Checkpoint
 from sandbox_server.checkpoints.store import Checkpoints
+from sandbox_server.errors import NotForkable
 from sandbox_server.sandbox.bash.sandbox import BashSandbox
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
 from sandbox_server.sandbox.outside import Changed, Outside
@@ -176,6 +177,8 @@ ACTIONS = st.one_of(
             "ln /etc/passwd /w/passwd; echo >> /etc/passwd; mv /etc/shells /w/deep/",
             "git -C /w checkout -qb other; git -C /w mv a moved; git -C /w worktree add -q /opt/tree",
             "mkdir -p /w/many; for i in {1..5000}; do : > /w/many/$i; done",
+            "mkdir -p /w/d1; echo x > /w/d1/f; ln -f /w/d1/f /w/h; mv -T /w/d1 /w/d2; touch -d @1.000000001 /w/d2",
+            r"printf y > $'/w/\xff\xfe\x01'; mkdir -p /opt$(printf '/%050d' {1..60})",
             "false",
             "(exit 7)",
             'python3 -c \'import os; os.setxattr("/w", b"user.k", b"v\\x00")\' 2> /dev/null; true',
@@ -314,6 +317,17 @@ async def test_a_checkpoint_leaves_the_shell_as_it_was(
     assert status.split() == ["3", "a", "b", "__sb_i", "__sb_n"], status
     history, _, _ = await said(sandbox, "history")
     assert re.findall("echo one|sandbox/save", history) == ["echo one"], history
+
+
+async def test_paths_that_no_program_can_open(runtime: DockerRuntime, sandbox: BashSandbox, tmp_path: Path) -> None:
+    """A copy silently lacks what lies deeper than a path can say."""
+    store = Checkpoints(tmp_path, most_bytes=1 << 30)
+    await store.open()
+    await said(
+        sandbox, f"mkdir /w; cd /w; for n in {{1..20}}; do mkdir {'n' * 250} && cd {'n' * 250}; done; echo x > x; cd /"
+    )
+    with pytest.raises(NotForkable, match="a path has more than 4,095 bytes"):
+        await checkpoint_of(runtime.outside, sandbox, store)
 
 
 async def test_a_host_sees_the_containers_files_and_programs(runtime: DockerRuntime, sandbox: BashSandbox) -> None:
