@@ -20,6 +20,8 @@ _TOKEN = re.compile(
 )
 _OPENING, _CLOSING = "([{", ")]}"
 _TITLED = frozenset({"it", "test", "specify", "fit"})
+_FILLED = re.compile(r"\$\{[^}]*\}|%[sdifjopc#]|\$[A-Za-z_][\w.]*")
+"""What a title's values come in: those of a template, and those of a table's row (jest, vitest)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +50,8 @@ class Code:
     """Number of an opening bracket's token -> that of its closing one."""
     places: Mapping[str, Sequence[int]]
     """Word -> numbers of its tokens."""
-    titles: Sequence[tuple[str, range]]
-    """The blocks such as `it("adds", () => {...})`, with their titles."""
+    titles: Sequence[tuple[Sequence[str], range]]
+    """The blocks such as `it("adds", () => {...})`, with their titles, cut where values come in."""
 
     @classmethod
     def of(cls, path: str, text: bytes) -> "Code":
@@ -67,10 +69,8 @@ class Code:
         for at, token in enumerate(tokens):
             if token.kind == "word":
                 places.setdefault(token.text, []).append(at)
-        called = [at for word in _TITLED for at in places.get(word, ())]
-        opening = [at + 3 if [t.text for t in tokens[at + 1 : at + 2]] == ["."] else at + 1 for at in called]
-        titles = [(tokens[at + 1].text[1:-1], range(at + 2, closing[at])) for at in opening if at in closing]
-        return cls(path, tokens, closing, places, titles)
+        called = (_titled_block(tokens, closing, at) for word in _TITLED for at in places.get(word, ()))
+        return cls(path, tokens, closing, places, [block for block in called if block is not None])
 
     def text(self, at: int) -> str:
         """Text of a token; "" beyond the ends."""
@@ -101,9 +101,37 @@ class Code:
         """The blocks with the longest title that `name` ends with."""
         found: dict[int, list[range]] = {}
         for title, body in self.titles:
-            if title and name.endswith(title) and not name[: -len(title)][-1:].isalnum():
-                found.setdefault(len(title), []).append(body)
+            if (length := sum(map(len, title))) and _ends_with(name, title):
+                found.setdefault(length, []).append(body)
         return found[max(found)] if found else []
+
+
+def _titled_block(tokens: Sequence[Token], closing: Mapping[int, int], at: int) -> tuple[Sequence[str], range] | None:
+    """Title and tokens of the block whose word is at `at`: `it(...)`, `it.only(...)`, `it.each([...])(...)`.
+
+    The tokens include the table.
+    """
+    begin = at + 1
+    while [token.text for token in tokens[begin : begin + 1]] == ["."]:
+        begin += 2
+    opening = begin + 1 if begin < len(tokens) and tokens[begin].kind == "string" else begin  # each`a | b ...`(...)
+    if closing.get(opening, -1) + 1 in closing and tokens[closing[opening] + 1].text == "(":
+        opening = closing[opening] + 1
+    if opening not in closing or tokens[opening + 1].kind != "string":
+        return None
+    title = re.sub(r"\\(.)", r"\1", tokens[opening + 1].text[1:-1])
+    return _FILLED.split(title), range(begin if begin != opening else opening + 2, closing[opening])
+
+
+def _ends_with(name: str, title: Sequence[str]) -> bool:
+    """Whether the last words of `name` are the title, with values of at least one character where it is cut."""
+    end = len(name) - len(title[-1])
+    if not name.endswith(title[-1]):
+        return False
+    for part in reversed(title[:-1]):
+        if (end := name.rfind(part, 0, max(end - 1, 0))) < 0:
+            return False
+    return not title[0] or not name[:end][-1:].isalnum()
 
 
 def _names(name: str, path: str) -> list[str]:

@@ -49,6 +49,12 @@ describe('calc', () => {
     const lib = require('lib'); assert.strictEqual(add(2, 3), 50); expect(x).toEqual([10, {a: 'bc'}]);
   });
   test.only("multiplies \xc3\xa4", async () => { expect(mul(2, 3)).toBe(60) })
+  it.each([[1, 2, 30], [4, 5, 90]])('sums %i with %i', (a, b, wanted) => { check(add(a, b), wanted) })
+  test.concurrent.each`
+    a | b
+    ${1} | ${2}
+  `("takes $a.x", ({ a }) => { expect(f(a)).toBe(700) })
+  it(`knows ${kind} of \'all\'`, () => { assert.equal(g(kind), 800) })
 })
 """
 JAVA = b"""
@@ -78,6 +84,9 @@ def changed(unit: Unit, text: bytes) -> set[str]:
         ("a.test.js", JS, ["calc adds two"], {"50", "10", "'bc'"}),
         ("a.test.js", JS, ["- adds two"], {"50", "10", "'bc'"}),
         ("a.test.ts", JS, ["calc > multiplies ä"], {"60"}),
+        ("a.test.js", JS, ["calc > sums 1 with 2", "calc > sums 4 with 5"], {"30,90"}),
+        ("a.test.ts", JS, ["calc takes {}"], {"700"}),
+        ("a.test.ts", JS, ["knows trees of 'all'"], {"800"}),
         ("CalcTest.java", JAVA, ["testAdd(a.b.CalcTest)"], {"50", '"abc"'}),
         ("CalcTest.java", JAVA, ["a.b.CalcTest#mul"], {"10", "20"}),
         ("CalcTest.java", JAVA, ["CalcTest > mul()"], {"10", "20"}),
