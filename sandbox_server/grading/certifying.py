@@ -31,7 +31,7 @@ from sandbox_server.grading.altering import (
 )
 from sandbox_server.grading.base import Aside, CertificateStore, Claims, TestRun
 from sandbox_server.grading.odds import patterns
-from sandbox_server.grading.reasons import failures, of, right
+from sandbox_server.grading.reasons import failures, of, right, tells_of
 from sandbox_server.grading.run_gate import RunGate
 from sandbox_server.grading.stubbing import fix_changes, limited, read_fix, stub_passes
 from sandbox_server.grading.variants.base import Unit, Variant
@@ -165,6 +165,8 @@ class _Making:
         self._named = names_tests(instance)
         self._always: frozenset[str] = frozenset()
         """Tests that gold passes."""
+        self._told: frozenset[str] = frozenset()
+        """F2P tests whose names stand in gold's log."""
         self._gold_s = 0.0
 
     async def variants(self) -> Variants:
@@ -242,6 +244,7 @@ class _Making:
         if empty.name is VerdictName.RESOLVED:
             return "the unpatched tree resolves it"
         self._always, self._gold_s = gold.passed, round(gold.timings_s.get("tests", 0.0), 2)
+        self._told = frozenset(test for test in self._instance.fail_to_pass if tells_of(gold.log, test))
         if not self._named:
             # Tests that pass on the unpatched tree stay unaltered, as P2P do: the repository may hold their true text.
             seen = failures(empty.log)
@@ -287,6 +290,9 @@ class _Making:
         unit = self._units[at]
         if self._named:
             fails = not (gold.passed | empty.passed).intersection(unit.tests)
+            # A test that has not run, as where its name shows the value or its file does not build, is false for no
+            # code: whatever fakes results is not seen to fail it.
+            fails = fails and all(tells_of(gold.log, alias) for alias, test in unit.back.items() if test in self._told)
         else:
             # Each unit by its own failure in the log. If that cannot be parsed, only a run of a single unit tells.
             fails = gold.name is VerdictName.UNRESOLVED and empty.name is not VerdictName.RESOLVED

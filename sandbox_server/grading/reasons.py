@@ -55,6 +55,11 @@ def _last_exception(text: str) -> list[str]:
     return [name for name in names if name.rpartition(".")[2][:1].isupper()]
 
 
+def tells_of(log: str, test: str) -> bool:
+    """Whether the test's name stands in the log, not as a part of a longer word."""
+    return test in log and re.search(rf"(?<!\w){re.escape(test)}(?!\w)", log) is not None
+
+
 def of(found: Mapping[str, set[str]], test: str) -> set[str]:
     """The exceptions of `test` in `failures`; if it names no case, of all its cases."""
     name = bare(test)

@@ -250,6 +250,23 @@ async def test_variants_that_spoil_other_tests_are_left_out() -> None:
     assert runs.done == made.runs  # kept, not made again
 
 
+async def test_a_test_that_an_alteration_keeps_from_running_is_not_altered() -> None:
+    """Its name shows the value (`it.each`, subtests), or its file does not build: code that fakes results passed, too."""
+
+    class Vanishing(Runs):
+        async def run_altered(
+            self, instance: TaskInstance, patch: bytes, altered: Mapping[str, bytes], **how: Any
+        ) -> Run:
+            run = await super().run_altered(instance, patch, altered, **how)
+            seen = set(map(str, range(self.count))) if patch else {"1"}
+            if PATH in altered:
+                seen -= {"0"} - true_ones(altered[PATH].decode())
+            return replace(run, log="\n".join(f"{PATH}::test_{number}" for number in seen))
+
+    made = await Certifying(Vanishing(3), Kept()).variants(task(3), "k")
+    assert {unit.name for unit in made.units} == {"test_1", "test_2"}
+
+
 @pytest.mark.parametrize(
     ("gold", "empty", "why"),
     [

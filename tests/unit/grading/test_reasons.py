@@ -2,7 +2,7 @@
 
 import pytest
 
-from sandbox_server.grading.reasons import bare, failures, right
+from sandbox_server.grading.reasons import bare, failures, right, tells_of
 
 _PYTEST = """
 ============================= test session starts ==============================
@@ -103,3 +103,11 @@ def test_only_an_assertion_is_right() -> None:
     assert not right(_PYTEST, ["tests/test_a.py::test_gone"], ())
     assert right(_PYTEST, ["test_parse"], ())  # all cases of it
     assert right("a format that is not known", ["x"], ())
+
+
+@pytest.mark.parametrize(
+    ("log", "told"),
+    [("  \u2715 7 + 8 = 15 (2 ms)", True), ("7 + 8 = 151", False), ("--- FAIL: x/7 + 8 = 15", True), ("", False)],
+)
+def test_names_in_logs(log: str, told: bool) -> None:
+    assert tells_of(log, "7 + 8 = 15") == told
