@@ -19,6 +19,7 @@ from typing import Literal
 from sandbox_server.catalogue.diff import FileSection, file_sections, touched_paths
 from sandbox_server.catalogue.eval_script import split
 from sandbox_server.catalogue.instance import ScriptGrader, SwebenchGrader, SweproGrader, TaskInstance
+from sandbox_server.grading.own_tests import own_tests
 
 RunnerFilePolicy = Literal["strip", "flag", "refuse"]
 
@@ -106,12 +107,6 @@ _LEADING_FOLDERS = frozenset({"", "bin", "test", "tests", "testing"})
 
 _MODULE_SUFFIXES = (".py", ".pyc", ".so")
 
-_TEST_FILE = re.compile(
-    r"(?:.*/)?(?:[^/]+_test\.go|tests/[^/]+\.rs|src/test/(?:.*/)?[^/]*Tests?\.java|[^/]+[.-](?:test|spec)\.[cm]?[jt]sx?"
-    r"|(?:__tests__|tests?)/[^/]+\.[cm]?[jt]sx?)"
-)
-"""A file that runners of Go, Rust, JavaScript and Java take for tests. Their logs name tests without the file."""
-
 _OF_TESTS = re.compile(r"(?:^|[/_.-])(?:tests?|testing|runtests?|specs?)(?:[/_.-]|$)", re.IGNORECASE)
 """A path that says that it is of tests. A command may also name the product that it runs."""
 
@@ -132,29 +127,18 @@ def screen(patch: bytes, instance: TaskInstance, policy: RunnerFilePolicy) -> Sc
     """Find the runner's own files in `patch`; with `strip`, remove their sections.
 
     A renamed file is removed with both its names. With `refuse`, the caller refuses the patch. `strip` also leaves out
-    the patch's own new tests, where a log could not tell them from the row's.
+    the patch's own tests, where a log could not tell them from the row's.
     """
     sections = file_sections(patch)
     allowed = touched_paths(instance.gold_patch.encode()) | touched_paths(instance.test_patch.encode())
     shadows, named = _shadowing_roots(sections), _named_paths(instance)
     found = {section: _runner_paths(section, shadows, named) - allowed for section in sections}
     runner_files = tuple(sorted(frozenset().union(*found.values())))
-    own = _own_tests(sections, allowed) if policy == "strip" else frozenset[str]()
+    own = own_tests(sections, allowed, instance.fail_to_pass) if policy == "strip" else frozenset[str]()
     if policy != "strip" or not (runner_files or own):
         return Screened(patch, runner_files, ())
     kept = b"".join(section.text for section in sections if not found[section] and not own & section.paths)
     return Screened(kept, runner_files, tuple(sorted({*runner_files, *own})))
-
-
-def _own_tests(sections: Iterable[FileSection], allowed: frozenset[str]) -> frozenset[str]:
-    """New files of tests, unless a test file that was there, and stays, is changed too: it may need what is in them.
-
-    In Go a second test of the same name in a package does not build; elsewhere the last line of that name counts.
-    """
-    tests = [section for section in sections if any(map(_TEST_FILE.fullmatch, section.paths))]
-    if any(section.old - allowed for section in tests):
-        return frozenset()
-    return frozenset[str]().union(*(section.created for section in tests)) - allowed
 
 
 def _runner_paths(section: FileSection, shadows: frozenset[str], named: frozenset[str]) -> frozenset[str]:

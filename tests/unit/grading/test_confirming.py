@@ -251,7 +251,7 @@ async def test_variants_that_spoil_other_tests_are_left_out() -> None:
 
 
 async def test_a_test_that_an_alteration_keeps_from_running_is_not_altered() -> None:
-    """Its name shows the value (`it.each`, subtests), or its file does not build: code that fakes results passed, too."""
+    """Its name shows the value (`it.each`, subtests), or its file does not build: it was false for any code."""
 
     class Vanishing(Runs):
         async def run_altered(

@@ -1,5 +1,7 @@
 """Which files count as the test runner's own, and what becomes of them."""
 
+import time
+
 import pytest
 
 from sandbox_server.catalogue.instance import SandboxSpec, ScriptGrader, SwebenchGrader, SweproGrader, TaskInstance
@@ -24,8 +26,8 @@ def link(path: str, to: str) -> bytes:
     return f"{head}@@ -0,0 +1 @@\n+{to}\n\\ No newline at end of file\n".encode()
 
 
-def edit(path: str) -> bytes:
-    return f"diff --git a/{path} b/{path}\n--- a/{path}\n+++ b/{path}\n@@ -1 +1 @@\n-a\n+b\n".encode()
+def edit(path: str, line: str = "b") -> bytes:
+    return f"diff --git a/{path} b/{path}\n--- a/{path}\n+++ b/{path}\n@@ -1 +1 @@\n-a\n+{line}\n".encode()
 
 
 def instance(gold: bytes = b"", test_patch: bytes = b"") -> TaskInstance:
@@ -209,3 +211,46 @@ def test_new_tests_of_ones_own_are_left_out(path: str) -> None:
 @pytest.mark.parametrize("path", ["a.go", "tests/deep/common.rs", "src/latest.js", "testing/a.ts", "tests/test_a.py"])
 def test_what_is_no_test_or_has_its_file_in_its_name_is_kept(path: str) -> None:
     assert screen(new_file(path), instance(), "strip").patch == new_file(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "line", "name"),
+    [
+        ("a_test.go", "func TestAdd(t *testing.T) {", "TestAdd/one"),
+        ("a_test.go", "func (s *Suite) TestAdd() {", "TestAdd"),
+        ("tests/a.rs", "fn adds() {", "deep::adds"),
+        ("a.test.js", "  it('adds \\'all\\'', () => {", "calc adds 'all'"),
+        ("__tests__/a.ts", "test.only(`adds`, async () => {", "adds"),
+        ("src/test/java/a/CalcTest.java", "    public void adds() {", "a.CalcTest > adds()"),
+        ("src/test/java/a/OtherTest.java", "    void adds() {", "adds"),
+    ],
+)
+def test_an_existing_test_file_that_gets_a_test_of_a_hidden_ones_name_is_restored(
+    path: str, line: str, name: str
+) -> None:
+    """The log has one line for both names, so the confirming run saw a false test pass: a right fix was `tampered`."""
+    task = instance().model_copy(update={"fail_to_pass": (name,)})
+    fix, other = edit("src/fix.go"), edit(path, line.replace("dds", "dopts").replace("Add", "Adopt"))
+    assert screen(fix + edit(path, line), task, "strip").stripped == (path,)
+    assert screen(fix + other, task, "strip").patch == fix + other
+    new = new_file("new_test.go")
+    assert screen(fix + new + edit(path, line), task, "strip").patch == fix
+    assert screen(fix + new + other, task, "strip").stripped == ()  # what stays may need the new one
+    assert screen(fix + new_file(path, line) + edit("c_test.go"), task, "strip").stripped == (path,)
+    assert screen(fix + edit(path, line), instance(), "strip").stripped == ()
+
+
+def test_tests_of_the_same_name_in_another_class_stay() -> None:
+    """Logs name them apart, and other tests may not build without what the patch changes there."""
+    task = instance().model_copy(update={"fail_to_pass": ("a.CalcTest > adds",)})
+    patch = edit("src/test/java/a/OtherTest.java", "    void adds() {")
+    assert screen(patch, task, "strip").patch == patch
+
+
+@pytest.mark.parametrize("text", ["func(" * 100_000, "it('" * 100_000, "void " * 100_000, "test.a" * 100_000])
+def test_own_tests_are_looked_for_in_linear_time(text: str) -> None:
+    """The patch is a policy's."""
+    task = instance().model_copy(update={"fail_to_pass": ("adds",)})
+    began = time.process_time()
+    screen(b"".join(edit(path, text) for path in ("a_test.go", "a.test.js")), task, "strip")
+    assert time.process_time() - began < 5

@@ -1,0 +1,65 @@
+"""Finds the tests that a patch brings along where a log could not tell them from the row's. Pure.
+
+In Go, Rust, JavaScript, TypeScript and Java logs name tests without their file. In Go a second test of the same name in
+a package does not build; elsewhere the last line of that name counts, so a right fix with such a test of its own would
+seem to pass the false tests of its confirming run.
+"""
+
+import posixpath
+import re
+from collections.abc import Iterable, Sequence
+
+from sandbox_server.catalogue.diff import FileSection
+
+_TEST_FILE = re.compile(
+    r"(?:.*/)?(?:[^/]+_test\.go|tests/[^/]+\.rs|src/test/(?:.*/)?[^/]*Tests?\.java|[^/]+[.-](?:test|spec)\.[cm]?[jt]sx?"
+    r"|(?:__tests__|tests?)/[^/]+\.[cm]?[jt]sx?)"
+)
+"""A file that runners of these languages take for tests."""
+
+# The text is a policy's, so nothing here is repeated without a bound.
+_FUNCTION = re.compile(r"\b(?:func(?: \([^()\n]{0,200}\))?|fn|void) {1,8}(\w{1,200}) ?[(<]")
+_TITLE = re.compile(
+    r"""\b(?:it|test|specify|fit)(?:\.\w{1,20}){0,3}\(\s{0,80}(["'`])((?:\\.|(?!\1)[^\\\n]){1,300})\1""", re.ASCII
+)
+
+
+def own_tests(sections: Iterable[FileSection], allowed: frozenset[str], fixed: Sequence[str]) -> frozenset[str]:
+    """Paths of the tests in `sections` to leave out; `allowed`: paths that are replaced; `fixed`: names of F2P tests.
+
+    These are files with a test named like one of `fixed`, and all new files of tests, unless a test file that was
+    there, and stays, is changed too: it may need what is in them.
+    """
+    tests = [section for section in sections if any(map(_TEST_FILE.fullmatch, section.paths))]
+    named = {section for section in tests if section.new - allowed and _has_one_of(section, fixed)}
+    if any(section.old - allowed for section in tests if section not in named):
+        out = [section.paths for section in named]
+    else:
+        out = [section.paths if section in named else section.created for section in tests]
+    return frozenset[str]().union(*out) - allowed
+
+
+def _has_one_of(section: FileSection, fixed: Sequence[str]) -> bool:
+    """Whether the lines that it adds have a test which a log could name like one of `fixed`."""
+    path = min(section.new)
+    hunks = section.text[section.hunks_at or 0 :]
+    text = "\n".join(line[1:].decode(errors="replace") for line in hunks.split(b"\n") if line.startswith(b"+"))
+    if path.endswith((".go", ".rs", ".java")):
+        declared = frozenset(_FUNCTION.findall(text))
+        return any(declared.intersection(_functions(name, path)) for name in fixed)
+    titles = frozenset(re.sub(r"\\(.)", r"\1", title) for _, title in _TITLE.findall(text))
+    return any(_ends_with_one(name.strip(), titles) for name in fixed)
+
+
+def _functions(name: str, path: str) -> Sequence[str]:
+    """The functions that could give a log a test of this name; () if it names another class than the file's."""
+    if path.endswith(".go"):
+        return [name.partition("/")[0]]
+    if path.endswith(".rs"):
+        return [name.rpartition("::")[2]]
+    words = re.findall(r"\w+", name)
+    return words if len(words) == 1 or posixpath.basename(path).removesuffix(".java") in words else ()
+
+
+def _ends_with_one(name: str, titles: frozenset[str]) -> bool:
+    return any(name[at:] in titles for at in range(len(name)) if not (at and name[at - 1].isalnum()))
