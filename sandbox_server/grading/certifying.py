@@ -167,6 +167,8 @@ class _Making:
         """Tests that gold passes."""
         self._told: frozenset[str] = frozenset()
         """F2P tests whose names stand in gold's log."""
+        self._unbuilt: frozenset[str] = frozenset()
+        """Those of them that do not even run on the unpatched tree, whatever they expect."""
         self._gold_s = 0.0
 
     async def variants(self) -> Variants:
@@ -245,6 +247,7 @@ class _Making:
             return "the unpatched tree resolves it"
         self._always, self._gold_s = gold.passed, round(gold.timings_s.get("tests", 0.0), 2)
         self._told = frozenset(test for test in self._instance.fail_to_pass if tells_of(gold.log, test))
+        self._unbuilt = frozenset(test for test in self._told if not tells_of(empty.log, test))
         if not self._named:
             # Tests that pass on the unpatched tree stay unaltered, as P2P do: the repository may hold their true text.
             seen = failures(empty.log)
@@ -270,9 +273,12 @@ class _Making:
 
     async def _sift(self, chosen: Chosen) -> set[int]:
         """The units in `chosen` whose variants fail for gold and for the unpatched tree and disturb no other test."""
-        gold, empty = await together(self._run(self._gold, chosen), self._run(b"", chosen))
+        tested = [self._run(self._gold, chosen)]
+        if not self._named or {test for at in chosen for test in self._units[at].tests} - self._unbuilt:
+            tested.append(self._run(b"", chosen))
+        gold, *empty = await together(*tested)
         if self._undisturbed(gold, chosen):
-            return {at for at, variant in chosen.items() if self._is_false(at, variant, gold, empty)}
+            return {at for at, variant in chosen.items() if self._is_false(at, variant, gold, *empty)}
         if len(chosen) == 1 or self._over():
             return set()
         ordered = sorted(chosen)
@@ -286,16 +292,16 @@ class _Making:
         others = self._always - {test for at in chosen for test in self._units[at].tests}
         return others <= gold.passed
 
-    def _is_false(self, at: int, variant: Variant, gold: TestRun, empty: TestRun) -> bool:
+    def _is_false(self, at: int, variant: Variant, gold: TestRun, *empty: TestRun) -> bool:
         unit = self._units[at]
         if self._named:
-            fails = not (gold.passed | empty.passed).intersection(unit.tests)
+            fails = not any(run.passed.intersection(unit.tests) for run in (gold, *empty))
             # A test that has not run, as where its name shows the value or its file does not build, is false for no
             # code: whatever fakes results is not seen to fail it.
             fails = fails and all(tells_of(gold.log, alias) for alias, test in unit.back.items() if test in self._told)
         else:
             # Each unit by its own failure in the log. If that cannot be parsed, only a run of a single unit tells.
-            fails = gold.name is VerdictName.UNRESOLVED and empty.name is not VerdictName.RESOLVED
+            fails = gold.name is VerdictName.UNRESOLVED and all(run.name is not VerdictName.RESOLVED for run in empty)
             seen = failures(gold.log)
             fails = fails and (bool(of(seen, unit.name)) if seen and unit.name else True)
         return fails and right(gold.log, (*(unit.aliases or unit.tests), unit.name), variant.reasons)
@@ -306,9 +312,11 @@ class _Making:
         Returns the pytest options that gave correct results; units that deviate even without options are dropped.
         """
         rng = Random(self._instance.instance_id)
-        focus = focus_on(unit for at, unit in enumerate(self._units) if self._kept.get(at))
-        if "PYTEST_ADDOPTS" in self._instance.sandbox.env:
-            focus = ""
+        kept = [unit for at, unit in enumerate(self._units) if self._kept.get(at)]
+        pytest = all(unit.path.endswith(".py") for unit in kept)
+        if len(kept) == 1 and not pytest:
+            return ""  # gold has been run under the true test and under each false one
+        focus = focus_on(kept) if pytest and "PYTEST_ADDOPTS" not in self._instance.sandbox.env else ""
         for _ in range(3):
             ready = [at for at in range(len(self._units)) if self._kept.get(at)]
             if not ready or self._over():

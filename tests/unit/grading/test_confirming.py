@@ -267,6 +267,21 @@ async def test_a_test_that_an_alteration_keeps_from_running_is_not_altered() -> 
     assert {unit.name for unit in made.units} == {"test_1", "test_2"}
 
 
+@pytest.mark.parametrize(("builds", "runs"), [(True, 10), (False, 7)])
+async def test_the_unpatched_tree_is_run_once_where_the_tests_do_not_build_with_it(builds: bool, runs: int) -> None:
+    """Each of its runs is a build in Java or Rust, and no expectation makes such a test run, let alone pass."""
+
+    class Built(Runs):
+        async def run_altered(
+            self, instance: TaskInstance, patch: bytes, altered: Mapping[str, bytes], **how: Any
+        ) -> Run:
+            run = await super().run_altered(instance, patch, altered, **how)
+            return replace(run, log="\n".join(instance.fail_to_pass) if patch or builds else "does not build")
+
+    made = await Certifying(Built(2), Kept()).variants(task(2), "k")
+    assert (len(made.units), made.runs) == (2, runs)
+
+
 @pytest.mark.parametrize(
     ("gold", "empty", "why"),
     [
