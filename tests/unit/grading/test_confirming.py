@@ -282,6 +282,27 @@ async def test_the_unpatched_tree_is_run_once_where_the_tests_do_not_build_with_
     assert (len(made.units), made.runs) == (2, runs)
 
 
+async def test_a_single_test_in_another_language_needs_no_rehearsal() -> None:
+    """Gold has been run under its true and its false values, and no pytest options have to be tried."""
+
+    class Go(Runs):
+        async def read(self, instance: TaskInstance, paths: Iterable[str]) -> Texts:
+            return Texts({"a_test.go": b'func TestAdd(t *testing.T) { if f("a") != 11 { t.Fatal() } }'}, {})
+
+        async def run_altered(
+            self, instance: TaskInstance, patch: bytes, altered: Mapping[str, bytes], **how: Any
+        ) -> Run:
+            self.done += 1
+            assert not how.get("focus")
+            good = patch == b"gold" and b"!= 11 " in altered.get("a_test.go", b"!= 11 ")
+            name = VerdictName.RESOLVED if good else VerdictName.UNRESOLVED
+            return Run(name, "", 0, 0, passed=frozenset({"TestAdd"} if good else ()), log="TestAdd")
+
+    made = await Certifying(Go(1), Kept()).variants(task(1).model_copy(update={"fail_to_pass": ("TestAdd",)}), "k")
+    (unit,) = made.units
+    assert (made.runs, made.focus) == (2 + 2 * len(unit.variants), "")
+
+
 @pytest.mark.parametrize(
     ("gold", "empty", "why"),
     [
