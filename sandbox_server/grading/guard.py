@@ -45,6 +45,12 @@ RUNNER_FILES: tuple[str, ...] = (
     "runtests.py",
     "noxfile.py",
     "jest.config.*",
+    # what turns the tests' own text into what runs, and what runs before each of their files
+    "babel.config.*",
+    ".babelrc*",
+    "jest.setup.*",
+    "vitest.setup.*",
+    "setupTests.*",
     "karma.conf.*",
     "vitest.config.*",
     ".mocharc*",
@@ -70,6 +76,8 @@ RUNNER_FILES: tuple[str, ...] = (
     "settings.gradle.kts",
     "gradle.properties",
     "gradlew",
+    "gradle-wrapper.*",  # which gradle is run
+    "junit-platform.properties",
     "Cargo.toml",
     "build.xml",
     "rust-toolchain",  # names the folder that cargo itself is taken from
@@ -83,6 +91,7 @@ RUNNER_FOLDERS = frozenset(
         ".git",  # git refuses paths inside; `patch` would write hooks there, which the benchmark's script then runs
         ".cargo",  # its config may name a runner of the tests
         ".mvn",  # extensions and options of maven
+        "buildsrc",  # code of gradle's build, which runs before and around the tests
         # installed packages, the runner's own among them, and the environment that the tests are started in
         ".venv",
         "site-packages",
