@@ -105,6 +105,7 @@ def _columns(code: Code, body: range) -> list[list[int]]:
         if at not in code.closing:
             continue
         rows = [row.start for row in _elements(code, at) if row and code.closing.get(row.start) == row.stop - 1]
+        rows = [row for row in rows if len(_elements(code, row)) > 1]  # what stands alone is put in, not expected
         last = [code.closing[row] - (2 if code.text(code.closing[row] - 1) == "," else 1) for row in rows]
         found.append([place for place in last if _is_literal(code, place)] if len(rows) > 1 else [])
     return [column for column in found if len(column) > 1]

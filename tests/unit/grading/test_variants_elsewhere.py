@@ -106,6 +106,8 @@ def test_what_is_to_stay_is_not_altered() -> None:
     assert not made("CalcTest.java", JAVA, ["CalcTest"], ["CalcTest.mul"])
     assert not made("a.test.js", JS, ["two"], []) and not made("a.test.js", JS + JS, ["calc adds two"], [])
     assert not made("a_test.rb", GO, ["TestAdd"], [])
+    refused = b"it.each([['1.x'], ['y']])('refuses', (text) => { expect(() => parse(text)).toThrow() })"
+    assert not made("a.test.js", refused, ["refuses"], [])
 
 
 def test_what_the_repository_has_word_for_word_is_public() -> None:
