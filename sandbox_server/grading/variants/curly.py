@@ -15,11 +15,16 @@ from sandbox_server.grading.variants.literals import others
 from sandbox_server.grading.variants.tokens import SUFFIXES, Code
 
 _COMPARING = frozenset({"==", "!=", "===", "!=="})
-_ASSERTING = re.compile(r"(?i:assert|expect|should|to(?:be|equal|strict|match|contain|have)|(?:\w*equal)|eq)\w*")
+_ASSERTING = re.compile(
+    r"(?i:assert|expect|should|to(?:be|equal|strict|match|contain|have|throw|return)|(?:\w*equal)|eq)\w*"
+)
 _WANTED = re.compile(r"(?i)want\w*|expect\w*|exp|out|output|result")
 _WRAPPING = frozenset({"of", "asList", "Some", "Ok", "Err", "from", "new", "BigInt", "Set", "Map"})
+_MATCHER = re.compile(r"to[A-Z]\w*")
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)([A-Za-z]\w{0,4}|_\w{1,5})?")
 _TEXT = re.compile(r"""(["'`])([^\\\n\x80-\xff]*)\1""")
+_WORD = re.compile(r"\\(?:[ux][0-9A-Fa-f{]{1,8}|.)|\$\{[^}]*\}|([A-Za-z]{3,40}|\d{1,15})", re.DOTALL)
+"""A word in a text, but for escapes and the values of a template."""
 
 
 def units(
@@ -93,7 +98,7 @@ def _expected(code: Code, body: range) -> Iterator[int]:
             opening = at + 2 if code.text(at + 1) == "!" else at + 1
             if code.text(opening) == "(" and opening in code.closing:
                 for argument in _elements(code, opening):
-                    if not _calls(code, argument):
+                    if not _calls(code, argument, made=_MATCHER.fullmatch(token.text) is not None):
                         yield from (near for near in argument if _is_literal(code, near))
 
 
@@ -123,9 +128,13 @@ def _elements(code: Code, opening: int) -> list[range]:
     return [*parts, range(begin, code.closing[opening])]
 
 
-def _calls(code: Code, part: range) -> bool:
+def _calls(code: Code, part: range, *, made: bool) -> bool:
+    """Whether something is called in it; `made`: other than constructors, whose arguments are the expected value's."""
     return any(
-        code.text(at) == "(" and code.tokens[at - 1].kind == "word" and code.text(at - 1) not in _WRAPPING
+        code.text(at) == "("
+        and code.tokens[at - 1].kind == "word"
+        and code.text(at - 1) not in _WRAPPING
+        and not (made and code.text(at - 2) == "new")
         for at in part[1:]
     )
 
@@ -148,4 +157,16 @@ def _changed(code: Code, at: int, rng: Random) -> list[str]:
     if (quoted := _TEXT.fullmatch(text)) is not None and '"' not in quoted[2] and "${" not in quoted[2]:
         changed = others(f'"{quoted[2]}"', ast.Constant(quoted[2]), rng)
         return [f"{quoted[1]}{other[1:-1]}{quoted[1]}" for other in changed]
-    return []
+    return _with_another_word(text, rng) if code.tokens[at].kind == "string" else []
+
+
+def _with_another_word(text: str, rng: Random) -> list[str]:
+    """Texts of several lines, or with quotes or escapes in them: one of their words is changed."""
+    words = [word for word in _WORD.finditer(text, 1) if word[1]]
+    changed = []
+    for word in rng.sample(words, min(2, len(words))):
+        number = word[1].isdigit()
+        literal, value = (word[1], int(word[1])) if number else (f'"{word[1]}"', word[1])
+        for other in others(literal, ast.Constant(value), rng)[:1]:
+            changed.append(text[: word.start()] + other.strip('"') + text[word.end() :])
+    return changed

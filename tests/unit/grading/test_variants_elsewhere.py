@@ -1,5 +1,7 @@
 """Altered tests in Go, Java, JavaScript and Rust; each is tried with gold on the engine before it is used."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -54,6 +56,13 @@ describe('calc', () => {
     a | b
     ${1} | ${2}
   `("takes $a.x", ({ a }) => { expect(f(a)).toBe(700) })
+  it("dates", () => { expect(on(1)).toEqual(new Date(2014, 120, 31)); expect(new Foo(3).x).toBe(far()) })
+  it("shows", () => {
+    expect(code).toMatchInlineSnapshot(`
+      <a href="\\u0041">wood ${ 4 }</a>
+    `)
+    expect(() => f()).toThrow('say "no"\\n')
+  })
   it(`knows ${kind} of \'all\'`, () => { assert.equal(g(kind), 800) })
 })
 """
@@ -87,6 +96,8 @@ def changed(unit: Unit, text: bytes) -> set[str]:
         ("a.test.js", JS, ["calc > sums 1 with 2", "calc > sums 4 with 5"], {"30,90"}),
         ("a.test.ts", JS, ["calc takes {}"], {"700"}),
         ("a.test.ts", JS, ["knows trees of 'all'"], {"800"}),
+        ("a.test.ts", JS, ["calc dates"], {"2014", "120", "31"}),
+        ("a.test.ts", JS, ["shows"], {'`\n      <a href="\\u0041">wood ${ 4 }</a>\n    `', "'say \"no\"\\n'"}),
         ("CalcTest.java", JAVA, ["testAdd(a.b.CalcTest)"], {"50", '"abc"'}),
         ("CalcTest.java", JAVA, ["a.b.CalcTest#mul"], {"10", "20"}),
         ("CalcTest.java", JAVA, ["CalcTest > mul()"], {"10", "20"}),
@@ -98,6 +109,18 @@ def test_expected_values_are_altered(path: str, text: bytes, fixed: list[str], e
     (unit,) = made(path, text, fixed, [])
     assert unit.tests == tuple(fixed) and changed(unit, text) == expected
     assert all(edited(text, [variant]) != text for variant in unit.variants)
+
+
+def test_one_word_of_a_long_text_is_altered() -> None:
+    """Snapshots, and texts with quotes or escapes in them: one test in seven of two large suites expects only such."""
+    (unit,) = made("a.test.js", JS, ["shows"], [])
+    old = {"href", "wood", "say", "no"}
+    for variant in unit.variants:
+        (edit,) = variant.edits
+        was = JS[edit.start : edit.end].decode()
+        assert len(old & set(re.findall(r"\w+", was)) - set(re.findall(r"\w+", edit.text))) == 1, edit.text
+        for kept in ("\\u0041", "${ 4 }", "\\n'", '"'):
+            assert was.count(kept) == edit.text.count(kept)
 
 
 def test_what_is_to_stay_is_not_altered() -> None:
