@@ -210,6 +210,29 @@ async def test_a_run_without_results_is_the_patchs_if_gold_gives_some() -> None:
         await confirming(runs, kept=kept).confirm(task(3), b"patch", RESOLVED)
 
 
+@pytest.mark.parametrize(("timeouts", "state"), [(2, "confirmed"), (99, "tampered")])
+async def test_a_confirming_run_past_its_limit_is_run_once_more_beside_gold(timeouts: int, state: str) -> None:
+    """On a busy host two runs of gold itself were past their limit at a time: an honest 0.0, unmasked."""
+
+    class Busy(Runs):
+        left = 0
+
+        async def run_altered(
+            self, instance: TaskInstance, patch: bytes, altered: Mapping[str, bytes], **how: Any
+        ) -> Run:
+            run = await super().run_altered(instance, patch, altered, **how)
+            if patch == b"patch" and self.left:
+                self.left -= 1
+                return Run(VerdictName.TIMEOUT, "past the limit", 0, 0)
+            return run
+
+    runs, kept = Busy(3), Kept()
+    await confirming(runs, kept=kept).confirm(task(3), b"patch", RESOLVED)  # makes the variants
+    runs.left = timeouts
+    found = await confirming(runs, kept=kept).confirm(task(3), b"patch", RESOLVED)
+    assert found.confirm is not None and (found.confirm.state, found.mask) == (state, False)
+
+
 async def test_what_earns_nothing_is_left_alone() -> None:
     runs = Runs(3)
     wrong = replace(RESOLVED, name=VerdictName.UNRESOLVED)
