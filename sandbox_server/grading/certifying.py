@@ -296,8 +296,8 @@ class _Making:
         unit = self._units[at]
         if self._named:
             fails = not any(run.passed.intersection(unit.tests) for run in (gold, *empty))
-            # A test that has not run, as where its name shows the value or its file does not build, is false for no
-            # code: whatever fakes results is not seen to fail it.
+            # A test that has not run (its name shows the value, or its file does not build) fails with any code, also
+            # with code that fakes results.
             fails = fails and all(tells_of(gold.log, alias) for alias, test in unit.back.items() if test in self._told)
         else:
             # Each unit by its own failure in the log. If that cannot be parsed, only a run of a single unit tells.
