@@ -1,5 +1,7 @@
 """Makes variants of tests in Go, Java, JavaScript, TypeScript and Rust: other literals where a value is expected.
 
+Where an assertion expects no value: another exception, or its opposite.
+
 A literal is expected beside a comparison, as a whole argument of an assertion, as the value of `want`, or in the last
 or `want` column of a table. Which of them are expectations is not known here: certifying keeps those under which gold
 fails exactly the altered tests.
@@ -14,9 +16,29 @@ from sandbox_server.grading.variants.base import Edit, Unit, Variant, by_turns, 
 from sandbox_server.grading.variants.literals import others
 from sandbox_server.grading.variants.tokens import SUFFIXES, Code
 
+_OPPOSITES = {
+    one: other
+    for pair in (
+        ("assertTrue", "assertFalse"),
+        ("assertNull", "assertNotNull"),
+        ("isTrue", "isFalse"),
+        ("isNull", "isNotNull"),
+        ("isEmpty", "isNotEmpty"),
+        ("toBeTruthy", "toBeFalsy"),
+        ("True", "False"),
+        ("Nil", "NotNil"),
+    )
+    for one, other in (pair, pair[::-1])
+}
+_THROWING = frozenset({"assertThrows", "assertThrowsExactly", "isInstanceOf", "toThrow", "toThrowError", "throws"})
+_THROWN = {
+    "class": ("IllegalStateException", "IllegalArgumentException", "UnsupportedOperationException"),
+    "": ("TypeError", "RangeError", "SyntaxError"),
+}
+"""Exceptions of Java and of JavaScript that need no import. Source: java.lang, ECMA-262."""
 _COMPARING = frozenset({"==", "!=", "===", "!=="})
 _ASSERTING = re.compile(
-    r"(?i:assert|expect|should|to(?:be|equal|strict|match|contain|have|throw|return)|(?:\w*equal)|eq)\w*"
+    r"(?i:assert|expect|should|to(?:be|equal|strict|match|contain|have|throw|return)|contains|hasmessage|(?:\w*equal)|eq)\w*"
 )
 _WANTED = re.compile(r"(?i)want\w*|expect\w*|exp|out|output|result")
 _WRAPPING = frozenset({"of", "asList", "Some", "Ok", "Err", "from", "new", "BigInt", "Set", "Map"})
@@ -69,7 +91,7 @@ def _apart(variants: Sequence[Variant], most: int) -> list[Variant]:
 
 
 def _variants(code: Code, body: range, rng: Random) -> Iterator[Variant]:
-    """First each table's column of expectations as a whole, then each single literal."""
+    """First each table's column of expectations as a whole, then each single literal, then what expects none."""
     columns, single = _columns(code, body), list(dict.fromkeys(_expected(code, body)))
     for column in columns:
         changed = [(at, _changed(code, at, rng)) for at in column]
@@ -80,6 +102,31 @@ def _variants(code: Code, body: range, rng: Random) -> Iterator[Variant]:
     for at in single:
         for text in _changed(code, at, rng)[:2]:
             yield Variant("value", (_edit(code, at, text),), site=str(code.tokens[at].start))
+    for at in body:
+        yield from _turned(code, at, rng)
+
+
+def _turned(code: Code, at: int, rng: Random) -> Iterator[Variant]:
+    """Another exception, or the opposite, of an assertion that expects no literal."""
+    word, site = code.text(at), str(code.tokens[at].start)
+    opening = at + 2 if code.text(at + 1) == "!" else at + 1
+    if code.text(opening) != "(" or opening not in code.closing:
+        return
+    if word in _THROWING:
+        for text in _other_exceptions(code, opening + 1, rng):
+            yield Variant("error", (_edit(code, opening + 1, text),), site=site)
+    # If the other word is nowhere in the file, it may not be imported.
+    elif (other := _OPPOSITES.get(word)) and (code.text(at - 1) == "." or other in code.places):
+        yield Variant("swap", (_edit(code, at, other),), site=site)
+    elif word == "assert" and (stated := _elements(code, opening)[0]):
+        begin, end = code.tokens[stated.start].start, code.tokens[stated.stop - 1].end
+        yield Variant("swap", (Edit(begin, begin, "!("), Edit(end, end, ")")), site=site)
+
+
+def _other_exceptions(code: Code, at: int, rng: Random) -> list[str]:
+    known = _THROWN["class" if [code.text(at + 1), code.text(at + 2)] == [".", "class"] else ""]
+    named = re.fullmatch(r"[A-Z]\w*(?:Exception|Error)", code.text(at)) is not None
+    return rng.sample([name for name in known if name != code.text(at)], 2) if named else []
 
 
 def _edit(code: Code, at: int, text: str) -> Edit:
@@ -92,14 +139,27 @@ def _expected(code: Code, body: range) -> Iterator[int]:
         token = code.tokens[at]
         if token.text in _COMPARING:
             yield from (near for near in (at + 1, at - 1) if _is_literal(code, near))
-        elif _WANTED.fullmatch(token.text) and code.text(at + 1) in ("=", ":=") and _is_literal(code, at + 2):
-            yield at + 2
+        elif _WANTED.fullmatch(token.text) and code.text(at + 1) in ("=", ":="):
+            if _is_literal(code, at + 2):
+                yield at + 2
+            elif token.text.lower().startswith(("want", "exp")):  # a `result` may be what is put in
+                yield from (near for near in _listed(code, at + 2) if _is_literal(code, near))
         elif token.kind == "word" and _ASSERTING.fullmatch(token.text):
             opening = at + 2 if code.text(at + 1) == "!" else at + 1
             if code.text(opening) == "(" and opening in code.closing:
                 for argument in _elements(code, opening):
                     if not _calls(code, argument, made=_MATCHER.fullmatch(token.text) is not None):
                         yield from (near for near in argument if _is_literal(code, near))
+
+
+def _listed(code: Code, at: int) -> range:
+    """What stands in the brackets of the value that begins there, if nothing is called in it."""
+    near = (near for near in range(at, min(at + 8, len(code.tokens))) if code.text(near) in "([{;")
+    opening = next((one for one in near if code.closing.get(one) != one + 1), -1)  # not the [] of []int{1, 2}
+    if opening not in code.closing:
+        return range(0)
+    whole = range(at, code.closing[opening])
+    return range(0) if _calls(code, whole, made=True) else whole
 
 
 def _columns(code: Code, body: range) -> list[list[int]]:

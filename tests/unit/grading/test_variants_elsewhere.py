@@ -35,6 +35,8 @@ func TestTable(t *testing.T) {
 \t}
 }
 
+func TestList(t *testing.T) { want := []int{41, 42}; output := []int{43}; check(t, want, List()) }
+
 func (s *Suite) TestDeep() { s.Require().Equal(`raw`, Raw()) }
 """
 RUST = b"""
@@ -43,6 +45,8 @@ fn test_mul() { assert_eq!(mul(2, 3), 6); }
 mod deep {
     #[test]
     fn many<'a>() { let x: &'a str = "it's"; assert_eq!(add(1, 2), 60i64); assert_eq!(v, vec![10, 20]); }
+    #[test]
+    fn holds() { assert!(v.is_unique() && w, "it is"); }
 }
 """
 JS = b"""
@@ -69,6 +73,8 @@ describe('calc', () => {
 JAVA = b"""
 public class CalcTest {
     @Test public void testAdd() throws Exception { assertEquals(50, Calc.add(2, 3)); assertThat(x).isEqualTo("abc"); }
+    @Test void refuses() { assertThrows(IllegalStateException.class, () -> f(null)); assertThat(list).contains("a1"); }
+    @Test void turns() { List<String> expected = Arrays.asList("Y"); assertFalse(x()); assertTrue(y()); }
     @Test void mul() { assertEquals(List.of(10, 20), Calc.mul(2, 3)); }
 }
 """
@@ -89,6 +95,7 @@ def changed(unit: Unit, text: bytes) -> set[str]:
         ("a_test.go", GO, ["TestAdd"], {"5", '"a b"', "70"}),
         ("a_test.go", GO, ["TestTable", "TestTable/a_b"], {"30,40", "true,false"}),
         ("a_test.go", GO, ["TestSuite/TestDeep"], {"`raw`"}),
+        ("a_test.go", GO, ["TestList"], {"41", "42"}),
         ("t/a.rs", RUST, ["deep::many"], {"60i64", "10", "20"}),
         ("a.test.js", JS, ["calc adds two"], {"50", "10", "'bc'"}),
         ("a.test.js", JS, ["- adds two"], {"50", "10", "'bc'"}),
@@ -100,8 +107,10 @@ def changed(unit: Unit, text: bytes) -> set[str]:
         ("a.test.ts", JS, ["shows"], {'`\n      <a href="\\u0041">wood ${ 4 }</a>\n    `', "'say \"no\"\\n'"}),
         ("CalcTest.java", JAVA, ["testAdd(a.b.CalcTest)"], {"50", '"abc"'}),
         ("CalcTest.java", JAVA, ["a.b.CalcTest#mul"], {"10", "20"}),
+        ("OneTest.java", b"class OneTest { @Test void f() { assertEquals(5, g()); } }", ["OneTest"], {"5"}),
+        ("CalcTest.java", JAVA, ["refuses"], {"IllegalStateException", '"a1"'}),
+        ("CalcTest.java", JAVA, ["turns"], {'"Y"', "assertFalse", "assertTrue"}),
         ("CalcTest.java", JAVA, ["CalcTest > mul()"], {"10", "20"}),
-        ("CalcTest.java", JAVA, ["CalcTest"], {"50", '"abc"', "10", "20"}),
     ],
 )
 def test_expected_values_are_altered(path: str, text: bytes, fixed: list[str], expected: set[str]) -> None:
@@ -109,6 +118,19 @@ def test_expected_values_are_altered(path: str, text: bytes, fixed: list[str], e
     (unit,) = made(path, text, fixed, [])
     assert unit.tests == tuple(fixed) and changed(unit, text) == expected
     assert all(edited(text, [variant]) != text for variant in unit.variants)
+
+
+def test_an_assertion_of_no_value_is_turned_round() -> None:
+    """A third of the tests of gson and of commons-lang, and the like in Rust, expect no literal."""
+    (unit,) = made("t/a.rs", RUST, ["deep::holds"], [])
+    (variant,) = (variant for variant in unit.variants if variant.kind == "swap")
+    assert b'assert!(!(v.is_unique() && w), "it is");' in edited(RUST, [variant])
+    (unit,) = made("CalcTest.java", JAVA, ["refuses"], [])
+    errors = [variant for variant in unit.variants if variant.kind == "error"]
+    others = {"IllegalArgumentException", "UnsupportedOperationException"}
+    assert {edit.text for variant in errors for edit in variant.edits} == others
+    (unit,) = made("CalcTest.java", JAVA, ["turns"], [])
+    assert {variant.kind for variant in unit.variants} == {"value", "swap"}
 
 
 def test_one_word_of_a_long_text_is_altered() -> None:
