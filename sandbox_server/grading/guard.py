@@ -60,6 +60,8 @@ RUNNER_FILES: tuple[str, ...] = (
     ".yarnrc*",
     ".pnpmfile.cjs",
     "vite.config.*",  # read by vitest too
+    "postcss.config.*",  # run in vitest's own process
+    ".postcssrc*",
     "vitest.workspace.*",
     "ava.config.*",
     ".taprc",

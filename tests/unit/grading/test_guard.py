@@ -77,6 +77,7 @@ def instance(gold: bytes = b"", test_patch: bytes = b"") -> TaskInstance:
         "build.xml",
         "babel.config.json",
         "web/.babelrc",
+        "postcss.config.cjs",
         "src/setupTests.ts",
         "buildSrc/src/main/groovy/Plugin.groovy",
         "gradle/wrapper/gradle-wrapper.properties",
