@@ -8,7 +8,7 @@ from sandbox_server.catalogue.certificate_key import CertificateKey
 from sandbox_server.catalogue.instance import ScriptGrader
 from sandbox_server.grading.confirming import _bearable, _Case, _Deviation
 
-from .test_confirming import PATH, RESOLVED, Runs, confirming, task
+from .simulated import PATH, RESOLVED, Runs, confirming, task
 
 
 async def test_quarantined_tests_confirm_nothing() -> None:
