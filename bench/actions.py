@@ -53,7 +53,7 @@ async def crowd(bench: Bench, server: Served, sids: Sequence[str]) -> None:
 
 
 async def _alone(bench: Bench, server: Served, one: Sample) -> None:
-    rounds, ours_each, peer_each = bench.of(10, 3), 200, bench.of(20, 3)
+    rounds, ours_each, peer_each = bench.of(10, 3), 200, bench.of(10, 3)
     sid = await server.client.start(one.instance_id)
     plain = await containers.run(one.image)
     peers = {
@@ -100,10 +100,10 @@ async def _alone(bench: Bench, server: Served, one: Sample) -> None:
 
 async def _paced(bench: Bench, ours: Sequence[Act], peer: Sequence[Act]) -> None:
     """One action per second and session, spread over the second; measured from the time each was due to its answer."""
-    seconds = bench.of(60, 8)
+    seconds = bench.of(40, 8)
     took, _, errors = await paced(ours, seconds)
     name = f"docker exec, {len(peer)} callers"
-    theirs, theirs_late, theirs_errors = await paced(peer, bench.of(20, 4))
+    theirs, theirs_late, theirs_errors = await paced(peer, bench.of(10, 4))
     kept = f"docker exec: {theirs_late} of {len(theirs)} actions had not started when the next was due"
     bench.add(
         Figure("action_paced64_p99_ms", "ms", Side.p99(took), Side.p99(theirs), name, note=kept),

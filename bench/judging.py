@@ -10,8 +10,9 @@ from sandbox_server.catalogue.instance import SandboxSpec, SwebenchGrader, TaskI
 from sandbox_server.grading.library import SwebenchLibrary, UnjudgeableLog
 
 _ATTACKERS = 8
-_EACH = 25
-"""Innocent logs per round, one after the other; rounds alone and beside attackers alternate, as the load changes."""
+_EACH = 60
+"""Innocent logs per round, one after the other; rounds alone and beside attackers alternate, as the load changes. With
+200 logs in all, the p99 was the second largest time, and its ratio 0.8 to 1.7 with the same code."""
 _PAUSE_S = 0.02
 _SETTLE_S = 4.0
 
@@ -44,7 +45,7 @@ async def measure(bench: Bench) -> None:
     beside: list[float] = []
     try:
         await _innocent(library, 3)  # the worker starts
-        for _ in range(bench.of(8, 2)):
+        for _ in range(bench.of(6, 1)):
             alone += await _innocent(library, _EACH)
             attackers = [asyncio.create_task(_attack(library)) for _ in range(_ATTACKERS)]
             try:

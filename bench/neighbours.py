@@ -39,8 +39,8 @@ async def measure(bench: Bench) -> None:
         alone: list[float] = []
         beside: list[float] = []
         errors = 0
-        for _ in range(bench.of(3, 1)):
-            took, _, failed = await paced(honest, bench.of(30, 10))
+        for _ in range(bench.of(2, 1)):
+            took, _, failed = await paced(honest, bench.of(25, 10))
             alone += took
             errors += failed
             hostile = [
@@ -49,7 +49,7 @@ async def measure(bench: Bench) -> None:
             ]
             try:
                 await asyncio.sleep(_SETTLE_S)
-                took, _, failed = await paced(honest, bench.of(30, 10))
+                took, _, failed = await paced(honest, bench.of(25, 10))
             finally:
                 for attacker in hostile:
                     attacker.cancel()

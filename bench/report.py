@@ -24,9 +24,9 @@ machine and image, alternating with this server.
 
 _METHOD = """## How to read and repeat it
 
-`make bench` (about a quarter of an hour) installs the peers into their own environments under `bench/.peers`, measures,
-and writes this document and `bench/results/latest.json`. `make bench-quick` takes under three minutes: fewer
-repetitions, smaller shapes, no code search, boxes and neighbours; it does not write this document.
+`make bench` (some 20 minutes; a subject that takes over 7 is broken off) installs the peers into their own environments
+under `bench/.peers`, measures, and writes this document and `bench/results/latest.json`. `make bench-quick` takes under
+three minutes: fewer repetitions, smaller shapes, no code search, boxes and neighbours; it does not write this document.
 `make bench BENCH_ARGS='--only start_cold'` measures one subject. Use an idle machine: the run warns if others use more
 than 15 % of its CPUs.
 
@@ -134,7 +134,7 @@ def scale(run: Run) -> str:
     ]
     head = ("live sessions", *(str(point.sessions) for point in run.scale))
     explained = (
-        "`_pct`: percent of one core over 30 idle seconds (engine: dockerd, containerd and the shims; its memory counts"
+        "`_pct`: percent of one core over 20 idle seconds (engine: dockerd, containerd and the shims; its memory counts"
         " shared pages once for each process). `container_mb`: mean memory of a session's cgroup. `parked`: containers"
         " in the pool besides the sessions'.\n"
     )

@@ -54,10 +54,10 @@ async def cold(bench: Bench) -> None:
         except DockerFailed as error:
             bench.miss("start: swerex", error)
             has_swerex = False
-        for _ in range(bench.of(15, 3)):
+        for _ in range(bench.of(10, 3)):
             ours.append(await _our_start(server, one))
             plain.append(await _plain_start(one))
-            if has_swerex and len(swerex) < bench.of(15, 1):
+            if has_swerex and len(swerex) < bench.of(10, 1):
                 try:
                     swerex.append((await peer.ask("start", image=image, label=containers.LABEL))["s"] * 1000)
                     await peer.ask("stop")
@@ -120,7 +120,7 @@ async def groups(bench: Bench) -> None:
     Every round uses another image, as every group of a trainer does.
     """
     known = rows()[: bench.of(2, 1)]
-    tried = (8,) if bench.quick else (1, 2, 4, 8, 16)
+    tried = (8,) if bench.quick else (4, 8, 16)  # fewer at a time never were the best
     plain: dict[int, list[float]] = {concurrency: [] for concurrency in tried}
     ours: dict[str, list[float]] = {"": [], "_cold": [], "_call": [], "_ahead": []}
     failed: list[BaseException] = []

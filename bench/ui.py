@@ -42,12 +42,12 @@ async def measure(bench: Bench) -> None:
         alone, beside = list[float](), list[float]()
         pages: dict[str, list[float]] = {}
         before, errors = await stalls(server), 0
-        for _ in range(bench.of(4, 2)):
-            took, _, failed = await paced(acting, bench.of(30, 15))
+        for _ in range(bench.of(3, 2)):
+            took, _, failed = await paced(acting, bench.of(20, 15))
             alone += took
             errors += failed
             async with viewers(server.process.url, rows, pages):
-                took, _, failed = await paced(acting, bench.of(30, 15))
+                took, _, failed = await paced(acting, bench.of(20, 15))
             beside += took
             errors += failed
         after = await stalls(server)
