@@ -26,7 +26,7 @@ Took = dict[str, list[float]]
 
 
 async def measure(bench: Bench) -> None:
-    """Whole gradings alternating with the harness's, then rewards of graded sessions."""
+    """Whole gradings alternating with the harness's, then rewards of graded sessions, then confirmed gradings."""
     one = sample()
     ours: Took = defaultdict(list)
     theirs: Took = defaultdict(list)
@@ -53,7 +53,8 @@ async def measure(bench: Bench) -> None:
                     await server.client.reward(sid)
                 ours["cached"].append(clock.s)
         async with served(bench, [one.row]) as server:
-            await _grade(server, one, distinct(one.gold, 900))  # the first one also makes the variants
+            first = await _grade(server, one, distinct(one.gold, 900))
+            ours["first"].append(first["total"])
             for number in range(bench.of(9, 3)):
                 again = await _grade(server, one, distinct(one.gold, 901 + number))
                 ours["confirmed"].append(again["total"])
@@ -78,6 +79,7 @@ def _add(bench: Bench, ours: Took, theirs: Took) -> None:
             "grade_confirmed_s", "confirmed", peer_name=None, note="with its confirming runs (SANDBOX_CONFIRM=resolved)"
         ),
         figure("grade_confirmed_over_s", "confirmed_over", peer_name=None, note="beyond 2.2 times its tests"),
+        figure("grade_first_s", "first", peer_name=None, note="the first one of an instance: its false tests are made"),
         figure("postprocess_s", "postprocess", peer_name=None, note="until the patch is kept; part of grade_total_s"),
         figure("reward_cached_ms", "cached", "ms", again),
         figure("reward_identical_ms", "identical", "ms", None, "first reward of another session with the same patch"),

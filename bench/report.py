@@ -43,8 +43,8 @@ than 15 % of its CPUs.
   result is shared.
 - The RL step: all rollouts start at once, ten actions each (list, log, grep, view, sed, create, run, apply the fix,
   edit, a test run of at least 2 s), half of them with the right fix, then all rewards. The model takes no time.
-  `rl_step_s` is the first step on a new server, so its rewards also wait for the certificate of each instance;
-  `rl_step_again` is a second step on that server with other patches, which is what each later step costs.
+  It is a step in the middle of a training run: before it, untimed, one right fix of each instance is graded, which
+  makes the instance's false tests. `grade_first_s` is the cost of such a first reward, of one instance alone.
 - `start_group16_s` is sixteen simultaneous `/start_instance` calls as veRL sends them, unannounced; `_cold` the same
   without a pool (SANDBOX_POOL_SIZE=0), `_call` one `/v1/groups`.
 - In a whole run each subject has its own server; in a quick one subjects share servers, and ours grades while the

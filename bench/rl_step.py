@@ -1,7 +1,7 @@
 """A whole RL step: all rollouts at once, ten actions each, then all rewards; ours against docker exec and the harness.
 
-Our first step on a server also makes the certificate of each instance, which its rewards wait for. The second step on
-the same server, over the same instances with other patches, is what every later step of a trainer costs.
+The step is one in the middle of a training run: a solved rollout of each instance has been graded before, untimed, so
+that its certificate exists. What that first reward costs is `grade_first_s`, in `gradings`.
 
 The model takes no time, so the wall time is the sandboxes' cost, and every second inside a call is one that a trainer
 would have waited.
@@ -9,9 +9,9 @@ would have waited.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
 
 from bench import containers
 from bench.containers import RUN
@@ -22,15 +22,14 @@ from bench.samples import samples
 from bench.subject import Bench, Served, prepare, served
 from bench.trainer import Clock
 
-_TRIED = (4, 8, 16)
-"""Numbers of concurrent rollouts tried with docker exec; a quick run uses the second without trying."""
+_TRIED = (8, 16)
+"""Numbers of concurrent rollouts tried with docker exec; a quick run uses the first without trying."""
 _WORKERS = 32
 """Concurrent gradings by the harness, most of whose time is its 15 s teardown; its own advice for this size is 2."""
 _PEER = "docker exec + swebench run_instance"
-_STEP_S = 900.0
-_AGAIN = 1000
-"""Added to the numbers of the second step's rollouts, so that their patches differ from the first step's; even, since
-even rollouts solve their instance."""
+_STEP_S = 300.0
+_OTHERS = 1000
+"""Added to the numbers of a step's rollouts, so that no two patches are alike; even, as even rollouts solve theirs."""
 
 
 @dataclass(slots=True)
@@ -53,63 +52,53 @@ class Step:
 async def measure(bench: Bench) -> None:
     """Ours, the peer's, ours again (a quick run: once each, fewer rollouts)."""
     known = samples()[::-1]  # the last one is used elsewhere too; a quick run's two instances are of the others
-    instances, each = bench.of(16, 2), bench.of(4, 2)
+    instances, each = bench.of(4, 2), bench.of(4, 2)
     todo = rollouts(known, instances, each)
     rows = [known[number % len(known)].numbered(number) for number in range(instances)]
     await prepare(bench)
-    ours, again = [], []
-    first, second = await _ours(bench, rows, todo)
-    ours.append(first)
-    again.append(second)
     theirs: list[Step] = []
-    try:
-        concurrency, note = await _best(bench, todo)
-        theirs.append(await _theirs(todo, concurrency))
-        note = f"{note}; {_WORKERS} gradings at a time"
-    except (PeerFailed, containers.DockerFailed) as error:
-        bench.miss("rl_step: docker exec + swebench", error)
-        note = "the peer failed"
-    if not bench.quick:
-        first, second = await _ours(bench, rows, todo)
-        ours.append(first)
-        again.append(second)
-    _add(bench, ours, again, theirs, f"{instances} instances x {each} samples, no two patches alike; {note}")
+    async with served(bench, rows) as server:
+        before = await _step(server, _numbered(todo[::each], 1))  # even ones, which solve their instance
+        ours = [await _step(server, todo)]
+        try:
+            concurrency, note = await _best(bench, todo)
+            theirs.append(await _theirs(todo, concurrency))
+            note = f"{note}; {_WORKERS} gradings at a time"
+        except (PeerFailed, containers.DockerFailed) as error:
+            bench.miss("rl_step: docker exec + swebench", error)
+            note = "the peer failed"
+        if not bench.quick:
+            ours.append(await _step(server, _numbered(todo, 2)))
+    _add(bench, before, ours, theirs, f"{instances} instances x {each} samples, no two patches alike; {note}")
 
 
-def _add(bench: Bench, ours: Sequence[Step], again: Sequence[Step], theirs: Sequence[Step], note: str) -> None:
-    def figure(name: str, unit: str, values: Sequence[Sequence[float]], said: str = "") -> Figure:
+def _numbered(todo: Sequence[Rollout], step: int) -> list[Rollout]:
+    return [replace(rollout, number=rollout.number + step * _OTHERS) for rollout in todo]
+
+
+def _add(bench: Bench, before: Step, ours: Sequence[Step], theirs: Sequence[Step], note: str) -> None:
+    both = (ours, theirs)
+
+    def figure(name: str, unit: str, of: Callable[[Step], Iterable[float]], said: str = "") -> Figure:
+        values = [[value for step in steps for value in of(step)] for steps in both]
         sides = [Side.median(of) if of else None for of in values]
         return Figure(name, unit, sides[0], sides[1], _PEER, said)
 
-    both = (ours, theirs)
-    later = (again, theirs)
     bench.add(
-        figure("rl_step_s", "s", [[step.wall_s for step in steps] for steps in both], note),
-        figure("rl_step_rollouts_s", "s", [[step.rollouts_s for step in steps] for steps in both]),
-        figure("rl_step_wait_sum_s", "s", [[sum(step.waits.values()) for step in steps] for steps in both]),
-        figure("rl_step_wait_rollout_s", "s", [[s for step in steps for s in step.waits.values()] for steps in both]),
-        figure(
-            "rl_step_again",
-            "s",
-            [[step.wall_s for step in steps] for steps in later],
-            "a second step on the same server: its instances have their certificates",
-        ),
-        figure("rl_step_again_rollouts_s", "s", [[step.rollouts_s for step in steps] for steps in later]),
-        figure("rl_step_again_reward_s", "s", [[s for step in steps for s in step.calls["reward"]] for steps in later]),
+        figure("rl_step_s", "s", lambda step: [step.wall_s], note),
+        figure("rl_step_rollouts_s", "s", lambda step: [step.rollouts_s]),
+        figure("rl_step_wait_sum_s", "s", lambda step: [sum(step.waits.values())]),
+        figure("rl_step_wait_rollout_s", "s", lambda step: step.waits.values()),
     )
     for kind in ("start", "action", "test", "postprocess", "reward"):
-        values = [[s for step in steps for s in step.calls[kind]] for steps in both]
-        bench.add(figure(f"rl_step_{kind}_s", "s", values, "of one call"))
-    both = ([*ours, *again], theirs)
-    wrong = [Side(sum(step.wrong for step in steps), sum(len(step.waits) for step in steps)) for steps in both]
+        bench.add(figure(f"rl_step_{kind}_s", "s", partial(_calls, kind=kind), "of one call"))
+    judged = ([before, *ours], theirs)
+    wrong = [Side(sum(step.wrong for step in steps), sum(len(step.waits) for step in steps)) for steps in judged]
     bench.add(Figure("rl_step_wrong_verdicts", "", wrong[0], wrong[1] if theirs else None, _PEER))
 
 
-async def _ours(bench: Bench, rows: list[dict[str, Any]], todo: Sequence[Rollout]) -> tuple[Step, Step]:
-    """(the first step on a new server, the second one)."""
-    async with served(bench, rows) as server:
-        first = await _step(server, todo)
-        return first, await _step(server, [replace(rollout, number=rollout.number + _AGAIN) for rollout in todo])
+def _calls(step: Step, kind: str) -> list[float]:
+    return step.calls[kind]
 
 
 async def _step(server: Served, todo: Sequence[Rollout]) -> Step:
@@ -148,15 +137,15 @@ async def _reward(server: Served, step: Step, rollout: Rollout, sid: str) -> Non
 async def _best(bench: Bench, todo: Sequence[Rollout]) -> tuple[int, str]:
     """(fastest number of concurrent rollouts through docker exec, how it was found)."""
     if bench.quick:
-        return _TRIED[1], f"{_TRIED[1]} docker rollouts at a time, not searched"
+        return _TRIED[0], f"{_TRIED[0]} docker rollouts at a time, not searched"
     took = {}
     for concurrency in _TRIED:
         with Clock() as clock:
-            await _rolled(Step(), todo[:16], concurrency)
+            await _rolled(Step(), todo, concurrency)
         took[concurrency] = clock.s
     best = min(took, key=lambda one: took[one])
     shown = ", ".join(f"{concurrency}: {s:.1f} s" for concurrency, s in took.items())
-    return best, f"{best} docker rollouts at a time (16 rollouts took, by how many at a time, {shown})"
+    return best, f"{best} docker rollouts at a time ({len(todo)} rollouts took, by how many at a time, {shown})"
 
 
 async def _theirs(todo: Sequence[Rollout], concurrency: int) -> Step:
