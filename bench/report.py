@@ -147,9 +147,13 @@ def _missing(run: Run) -> str:
 
 
 def _conditions(run: Run) -> str:
-    rows = [(name, f"{seen.load:.2f}", f"{seen.busy_pct:.0f} %") for name, seen in run.conditions.items()]
-    note = "The load average includes what this run itself did before.\n"
-    head = ("subject", "load average at its start", "CPUs in use by others")
+    rows = [
+        (name, f"{seen.load:.2f}", f"{seen.busy_pct:.0f} %", f"{seen.took_s:.0f} s")
+        for name, seen in run.conditions.items()
+    ]
+    whole_s = sum(seen.took_s for seen in run.conditions.values())
+    note = f"The load average includes what this run itself did before. All subjects took {whole_s / 60:.0f} minutes.\n"
+    head = ("subject", "load average at its start", "CPUs in use by others", "took")
     return "\n".join(("## Conditions\n", _table(head, rows), note))
 
 

@@ -94,6 +94,8 @@ class Conditions:
     """Load average over a minute; includes what this run did before."""
     busy_pct: float
     """Share of all CPUs in use while this run itself was waiting."""
+    took_s: float = 0.0
+    """Seconds that the subject took."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,9 @@ from bench.results import Figure, Run
 from bench.samples import every_row, rows, write_rows
 from bench.trainer import Trainer, trainer
 from sandbox_server.cli.local_server import LocalServer, LocalServerFailed, local_server
+
+SUBJECT_S = 420.0
+"""Bound of one subject; on a quiet machine the longest takes half of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +54,22 @@ class Bench:
         self.say(f"  MISSING {what}: {self.run.missing[what]}")
 
     async def subject(self, name: str, measure: Callable[["Bench"], Awaitable[None]]) -> None:
-        """Observe the machine, then measure; a failure is recorded and the other subjects continue."""
-        seen = self.run.conditions[name] = await conditions()
+        """Observe the machine, then measure; a failure, or `SUBJECT_S`, is recorded and the other subjects continue."""
+        seen = await conditions()
         self.say(f"{name}: load {seen.load:.2f}, {seen.busy_pct:.0f} % of the CPUs in use by others")
         if seen.busy_pct > NOISY_PCT:
             self.say("  WARNING: the machine is busy, do not quote these figures")
         began = time.monotonic()
         try:
-            await measure(self)
+            async with asyncio.timeout(SUBJECT_S):
+                await measure(self)
+        except TimeoutError as error:
+            self.miss(name, str(error) or f"a wait in it, or all of it ({SUBJECT_S:g} s), took too long")
         except Exception as error:  # noqa: BLE001 - one subject's failure must not cost the others' figures
             self.miss(name, error)
-        self.say(f"  took {time.monotonic() - began:.0f} s")
+        took_s = time.monotonic() - began
+        self.run.conditions[name] = replace(seen, took_s=took_s)
+        self.say(f"  took {took_s:.0f} s")
 
     async def close(self) -> None:
         """End the servers that subjects share."""

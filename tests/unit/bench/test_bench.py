@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from bench import report
+from bench import report, subject
 from bench.actions import paced
 from bench.budgets import BUDGETS, kept
 from bench.results import NAMES, Conditions, Figure, Point, Run, Side, percentile
 from bench.rollouts import rollouts
 from bench.samples import Sample, distinct
+from bench.subject import Bench
 
 
 def run_of(*figures: Figure) -> Run:
@@ -109,6 +110,37 @@ def test_the_document_shows_every_size_even_with_holes() -> None:
 def test_numbers_have_three_digits_and_no_exponent(value: float, shown: str) -> None:
     """1.35e+03 in a table reads badly."""
     assert report._number(value) == shown
+
+
+async def test_a_subject_that_does_not_end_costs_neither_the_others_nor_the_document(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One subject once took 22 minutes, and the run was stopped without a document."""
+    monkeypatch.setattr(subject, "SUBJECT_S", 0.05)
+    run = run_of()
+    bench = Bench(run)
+    ended = []
+
+    async def endless(_: Bench) -> None:
+        await asyncio.Event().wait()
+
+    async def next_one(_: Bench) -> None:
+        ended.append("next")
+
+    await bench.subject("endless", endless)
+    await bench.subject("next", next_one)
+    assert ended == ["next"]
+    assert "too long" in run.missing["endless"]
+    assert run.conditions["endless"].took_s >= 0.05
+
+
+def test_the_document_says_how_long_each_subject_took() -> None:
+    """Otherwise nobody sees which of them makes the run long."""
+    run = run_of()
+    run.conditions |= {"a": Conditions(0.5, 3.0, 61.2), "b": Conditions(0.5, 3.0, 119.0)}
+    text = report.markdown(run, [])
+    assert "| a | 0.50 | 3 % | 61 s |" in text
+    assert "All subjects took 3 minutes." in text
 
 
 async def test_paced_actions_count_from_when_they_were_due() -> None:
