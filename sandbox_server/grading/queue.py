@@ -89,6 +89,8 @@ class GradingQueue:
         self._recent: OrderedDict[str, Verdict] = OrderedDict()
         self._claims = claims
         self._claimed: dict[str, Any] = {}
+        self._unneeded: dict[str, set[str]] = {}
+        """Key -> sessions with a stored verdict; their containers are forgotten once it is written for them too."""
 
     async def key(self, request: GradeRequest, verdict: Verdict | None = None) -> str:
         """The key under which the verdict is shared; `verdict`, if given, supplies the image digest."""
@@ -140,7 +142,9 @@ class GradingQueue:
         return ungraded(request, VerdictName.PENDING, mask=True, cause=cause)
 
     async def written(self, key: str) -> None:
-        """Release the claim on `key`: its verdict is in SQL, or never will be, so other servers may stop waiting."""
+        """Note that the verdict of `key` is in SQL, or never will be: other servers may stop waiting for it."""
+        for sid in self._unneeded.pop(key, ()):
+            self._grading.forget(sid)
         claim = self._claimed.pop(key, None)
         if claim is not None and self._claims is not None:
             await self._claims.unclaim(claim)
@@ -168,9 +172,10 @@ class GradingQueue:
         del self._running[key], self._sids[key]
 
     async def _grade(self, key: str, request: GradeRequest) -> Verdict:
+        if stored := await self._stored(key):
+            self._unneeded.setdefault(key, set()).add(request.sid)
+            return stored
         try:
-            if stored := await self._stored(key):
-                return stored
             if request.instance.grader is None or not (request.patch or b"").strip():
                 return await self._grading.grade(request)  # no tests are run
             return await self._elsewhere(key) or await self._grade_in_turn(key, request)

@@ -123,6 +123,11 @@ class Rewards:
         """Whether its grading is under way here, or its final verdict is cached."""
         return sid in self._running or sid in self._standing
 
+    async def stored(self, sid: str, *, within_s: float) -> None:
+        """Return once its grading here, if one is under way, has stored its verdict, or after `within_s` seconds."""
+        if task := self._running.get(sid):
+            await asyncio.wait({task}, timeout=within_s)
+
     def begin(self, session: SessionRecord, patch: PatchRecord | None = None) -> None:
         """Have a session with a patch in SQL graded, on this node or another; `patch` saves reading it."""
         sid = session.sid

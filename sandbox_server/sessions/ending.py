@@ -32,6 +32,9 @@ log = telemetry.logger(__name__)
 _HURRY_EVERY_S = 0.5  # interrupt repeatedly: several actions may be ahead of the end in the session's lock
 _CLOSE_S = 30.0  # for pending removals when the server stops; the next server's reaper removes the rest
 
+_VERDICT_FIRST_S = 0.1
+"""How long a removal waits for a verdict that is only to be written: beside the removal that takes twice as long."""
+
 
 class Ending:
     """Ends sessions of this node. Ending a session is idempotent."""
@@ -232,6 +235,7 @@ class Ending:
     async def _remove(self, record: SessionRecord) -> None:
         if record.asleep:
             return
+        await self._patches.graded(record.sid, within_s=_VERDICT_FIRST_S)
         try:
             await self._runtime.remove(record.container_id)
         except InfrastructureError as e:

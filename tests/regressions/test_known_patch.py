@@ -1,11 +1,14 @@
 """The reward of a patch that was graded for another session."""
 
+import asyncio
 from typing import Any
 
+import pytest
 from sqlalchemy import event
 
 from sandbox_server.app.build import open_server
 from sandbox_server.records import VerdictName
+from sandbox_server.sessions import ending
 from sandbox_server.settings import Settings
 
 from .test_session_ends import ACTION, LEDGER
@@ -34,3 +37,43 @@ async def test_the_reward_of_a_known_patch_takes_two_statements(settings: Settin
         about = [statement for statement in said if "verdicts" in statement or "receipts" in statement]
         assert [statement.split(" (")[0] for statement in about] == ["INSERT INTO verdicts", "INSERT INTO receipts"]
         assert (known.name, verdict.timings_s["tests"]) == (VerdictName.UNRESOLVED, known.timings_s["tests"])
+
+
+async def test_a_known_verdict_is_written_before_the_container_is_removed(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A removal keeps server and disk busy for longer than the verdict takes. It waits no longer for tests that run."""
+    async with open_server(settings) as server:
+        sessions, data = server.sessions.service, server.foundation.data
+        save, remove = data.history.save_graded, server.foundation.runtime.remove
+        answered, order = asyncio.Event(), list[str]()
+
+        async def save_late(*arguments: Any) -> Any:
+            await answered.wait()
+            saved = await save(*arguments)
+            order.append("verdict")
+            return saved
+
+        async def note(container_id: str) -> None:
+            if container_id == its_container:
+                order.append("removal")
+            await remove(container_id)
+
+        monkeypatch.setattr(data.history, "save_graded", save_late)
+        monkeypatch.setattr(server.foundation.runtime, "remove", note)
+        for bound_s, expected in ((60.0, ["verdict", "removal"]), (0.0, ["removal", "verdict"])):
+            monkeypatch.setattr(ending, "_VERDICT_FIRST_S", bound_s)
+            answered.clear()
+            order.clear()
+            sid = await sessions.start(LEDGER)
+            record = await data.store.session(sid)
+            assert record is not None
+            its_container = record.container_id
+            await sessions.act(sid, ACTION)
+            await sessions.postprocess(sid)
+            for _ in range(100):  # a removal that does not wait begins by then
+                await asyncio.sleep(0)
+            answered.set()
+            await sessions.reward(sid)
+            await server.sessions.ending.removed(sid)
+            assert order == expected

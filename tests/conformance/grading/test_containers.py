@@ -121,7 +121,9 @@ async def test_one_that_is_not_needed_is_removed(bench: Bench, why: str, moment:
         await grading._containers.close()
     else:
         other = {"eval_timeout_s": 59.0, "grader": ScriptGrader(command="false")} if why == "another instance" else {}
-        verdict = await queue.verdict(GradeRequest(bench.instance(**other), patches.get(why, fix), SID))
+        request = GradeRequest(bench.instance(**other), patches.get(why, fix), SID)
+        verdict = await queue.verdict(request)
+        await queue.written(await queue.key(request))
         assert verdict.name.value == names.get(why, "resolved")
     if running:
         await running

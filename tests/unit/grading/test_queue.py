@@ -244,8 +244,11 @@ async def test_containers_made_ahead_are_asked_for_and_given_back() -> None:
     """A container made for a session whose patch shares another grading's verdict would stay until it expires."""
     grading, stored = HeldGrading(), StoredVerdicts()
     queue = queue_of(grading, stored, concurrency=1)
-    stored.kept[await queue.key(request(b"known"))] = _RESOLVED
+    key = await queue.key(request(b"known"))
+    stored.kept[key] = _RESOLVED
     await queue.verdict(request(b"known", sid="known"))
+    assert not grading.forgotten, "its removal would delay the write of the verdict"
+    await queue.written(key)
     first = asyncio.create_task(queue.verdict(request(b"x", sid="first")))
     await settle()
     twin = asyncio.create_task(queue.verdict(request(b"x", sid="twin")))
