@@ -8,19 +8,21 @@ import re
 import resource
 import signal
 import socket
-import subprocess
-import sys
+import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
+from typing import IO, Any
 
 import httpx
 import pytest
 
+from tests.live.forking import forker
+from tests.live.serving import until
+
 from .stub_service import HASH, read_answer
 
 SERVE = """
-import asyncio, contextlib, os, threading, time
+import asyncio, contextlib, os, resource, threading, time
 from sandbox_server.app import Parts
 from sandbox_server.errors import StateUnavailable
 from sandbox_server.cli.serve import run
@@ -38,48 +40,71 @@ async def build(settings):
         await asyncio.sleep(3600)
     print("closed", flush=True)
 
+if "MANY" in os.environ:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 run(load(), build)
 """
-ROOT = Path(__file__).parents[2]
 
 
-def command(**environment: str) -> "subprocess.Popen[str]":
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("SANDBOX_")}
-    return subprocess.Popen(
-        [sys.executable, "-c", SERVE],
-        env=clean | {"PYTHONPATH": str(ROOT), "SANDBOX_LOG_FORMAT": "json"} | environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+class Process:
+    """One server, forked from a process that has done the imports, and what it writes."""
+
+    def __init__(self, out: IO[bytes], err: IO[bytes], environment: dict[str, str]) -> None:
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("SANDBOX_")}
+        self._out, self._err = out, err
+        environment = clean | {"SANDBOX_LOG_FORMAT": "json"} | environment
+        self._forked = forker().start(["-c", SERVE], environment, out.fileno(), err.fileno())
+        self.send_signal = self._forked.send_signal
+
+    def ready(self) -> int:
+        """Wait until it is; return its port."""
+        until(lambda: "ready" in self._entries() or self._forked.poll() is not None, what="ready")
+        assert "ready" in self._entries(), self._read(self._err)
+        return int(next(entry["port"] for entry in self._entries().values() if "port" in entry))
+
+    def _entries(self) -> dict[str, dict[str, Any]]:
+        whole = [line for line in self._read(self._err).splitlines(keepends=True) if line.endswith(b"\n")]
+        return {entry["event"]: entry for entry in map(json.loads, whole)}
+
+    def ended(self) -> tuple[int, str, str]:
+        """Wait for its end; return its exit status, stdout and stderr."""
+        status = self._forked.wait(120)
+        return status, self._read(self._out).decode(), self._read(self._err).decode()
+
+    @staticmethod
+    def _read(stream: IO[bytes]) -> bytes:
+        return os.pread(stream.fileno(), 1 << 24, 0)  # its position is that of the process
 
 
 @contextlib.contextmanager
-def running(**environment: str) -> Iterator[tuple["subprocess.Popen[str]", int]]:
+def command(**environment: str) -> Iterator[Process]:
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = Process(out, err, environment)
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def running(**environment: str) -> Iterator[tuple[Process, int]]:
     """Run the process; yield it and its port once it is ready."""
     with command(SANDBOX_PORT="0", **environment) as process:
-        try:
-            port = 0
-            while True:
-                entry = json.loads(process.stderr.readline())
-                port = entry.get("port", port)
-                if entry["event"] == "ready":
-                    break
-            for _ in range(500):
-                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                    break
-                time.sleep(0.01)
-            yield process, port
-        finally:
-            process.kill()
+        port = process.ready()
+        for _ in range(500):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                break
+            time.sleep(0.01)
+        yield process, port
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "no.such.host.invalid"])
 def test_it_refuses_the_network_without_keys(host: str) -> None:
     """Without keys it does not listen to the network: anyone could run code in the containers."""
     with command(SANDBOX_HOST=host, SANDBOX_PORT="0") as process:
-        _, said = process.communicate(timeout=120)
-    assert process.returncode == 2
+        status, _, said = process.ended()
+    assert status == 2
     assert "SANDBOX_API_KEYS" in said and "SANDBOX_ALLOW_INSECURE=1" in said and "Traceback" not in said
 
 
@@ -97,16 +122,16 @@ def test_a_taken_port_ends_it_before_it_touches_anything() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         with command(SANDBOX_PORT=str(taken.getsockname()[1])) as process:
-            out, said = process.communicate(timeout=120)
-    assert process.returncode == 3 and "already in use" in said
+            status, out, said = process.ended()
+    assert status == 3 and "already in use" in said
     assert "closed" not in out and '"ready"' not in said
 
 
 def test_a_part_that_does_not_open_ends_it_with_the_reason() -> None:
     """Somebody without Docker or Redis has to find the reason in 250 lines of stack."""
     with command(SANDBOX_PORT="0", BROKEN="1") as process:
-        _, said = process.communicate(timeout=120)
-    assert process.returncode == 3 and "The server does not start: No redis-server on PATH." in said
+        status, _, said = process.ended()
+    assert status == 3 and "The server does not start: No redis-server on PATH." in said
     assert "Traceback" not in said and "sandbox-server doctor" in said
 
 
@@ -126,7 +151,7 @@ def test_a_signal_ends_it_in_order(sign: signal.Signals) -> None:
             process.send_signal(sign)
             assert b"saw 4" in read_answer(s)
             assert "event: over" not in "".join(pieces), "the session goes on"
-        out, said = process.communicate(timeout=120)
+        _, out, said = process.ended()
         assert out == "closed\n" and "Traceback" not in said and "error" not in said
         assert re.search('"event": "shutting down"', said)
 
@@ -143,7 +168,7 @@ def test_a_request_that_the_end_cuts_off_can_be_sent_again() -> None:
             process.send_signal(signal.SIGTERM)
             answer = read_answer(s)
         assert b" 503 " in answer and b"retry-after" in answer and b'"code": "stopping", ' in answer
-        _, said = process.communicate(timeout=120)
+        _, _, said = process.ended()
         assert "Traceback" not in said
 
 
@@ -151,9 +176,9 @@ def test_a_server_that_cannot_put_away_everything_ends_all_the_same() -> None:
     """It would hang until the orchestrator kills it, or for ever, and nobody would know what it waits for."""
     with running(HANGS="1", SANDBOX_STOP_S="1") as (process, _):
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=120)
+        status, _, said = process.ended()
     last = json.loads(said.splitlines()[-1])
-    assert process.returncode == 1 and "SANDBOX_STOP_S" in last["event"]
+    assert status == 1 and "SANDBOX_STOP_S" in last["event"]
     assert any("asyncio/tasks.py" in task for task in last["tasks"]) and "an engine's" in last["threads"]
 
 
@@ -176,7 +201,7 @@ def test_a_thousand_connections_at_once_are_all_served() -> None:
         return await asyncio.gather(*(one(port) for _ in range(1000)))
 
     try:
-        with running() as (_, port):
+        with running(MANY="1") as (_, port):
             answers = asyncio.run(all_at_once(port))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
