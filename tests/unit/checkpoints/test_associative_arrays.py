@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = int(os.environ.get("SANDBOX_TEST_ARRAYS", "30"))
-"""Random arrays for each seed; 1,400 with each of bash 5.1 and 5.2 were equal."""
+"""Random arrays for each seed."""
 BASH = os.environ.get("SANDBOX_TEST_BASH") or shutil.which("bash")
 
 PROGRAM = r"""
