@@ -31,9 +31,9 @@ __sb_d() {
 # Saves the state with which the next shell starts (state.bash), in two files by turns, since a rename would cost a fork:
 # what a shell leaves that is killed while it writes has no last line, and the other file has the state before.
 __sb_s() {
-  __sb_c=$((${__sb_c-0} + 1))
-  { builtin printf 'cd -- %q\n' "$PWD"; builtin export -p; builtin printf '# %s\n' "$__sb_c"; } \
-    >| "/run/sandbox/env$((__sb_c & 1))"
+  __sb_saves=$((${__sb_saves-0} + 1))
+  { builtin printf 'cd -- %q\n' "$PWD"; builtin export -p; builtin printf '# %s\n' "$__sb_saves"; } \
+    >| "/run/sandbox/env$((__sb_saves & 1))"
 }
 
 # Before each prompt, so also after SIGINT: reports how the action ended and the shell's state. The prompt follows the

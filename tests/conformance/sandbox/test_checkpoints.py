@@ -314,7 +314,7 @@ async def test_a_checkpoint_leaves_the_shell_as_it_was(
     await said(sandbox, "echo one; (exit 3)")
     await checkpoint_of(runtime.outside, sandbox, store)
     status, _, _ = await said(sandbox, "echo $? $* ${!__sb_*}")
-    assert status.split() == ["3", "a", "b", "__sb_i", "__sb_n"], status
+    assert status.split() == ["3", "a", "b", "__sb_i", "__sb_n", "__sb_saves"], status
     history, _, _ = await said(sandbox, "history")
     assert re.findall("echo one|sandbox/save", history) == ["echo one"], history
 
