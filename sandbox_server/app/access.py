@@ -83,7 +83,7 @@ class RequireKey:
             if any(offered):
                 KEYS_REFUSED.labels("request").inc()
             closed = Unauthorized(
-                "This needs one of SANDBOX_API_KEYS: send it as Authorization: Bearer, X-API-Key, or https://user:KEY@host."
+                "This needs an API key, one of SANDBOX_API_KEYS, as Authorization: Bearer, X-API-Key, or https://user:KEY@host."
             )
             headers = [(b"www-authenticate", b'Basic realm="sandbox-server", Bearer')]
             await send_error(scope, send if scope["type"] == "http" else refusing(send), closed, headers)

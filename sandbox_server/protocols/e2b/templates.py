@@ -1,6 +1,7 @@
 """Templates: build them, find them by name and tag, follow their builds, delete them."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Annotated, cast
 
 from fastapi import APIRouter, Request, Response
@@ -179,10 +180,11 @@ async def alias_of(request: Request, alias: str) -> Response:
     if boxes_of(request).policy.mapped(alias):
         return json_answer({"templateID": alias, "public": True})
     builds, owner, (name, given) = _builds(request), key_owner(request), parsed(alias)
-    template = await builds.find(owner, name)
-    for tag in [given] if given else [one.tag for one in await builds.store.tags(template.template_id)]:
-        if await builds.ready(owner, f"{name}:{tag}") is not None:
-            return json_answer({"templateID": template.template_id, "public": False})
+    with suppress(UnknownTemplate):
+        template = await builds.find(owner, name)
+        for tag in [given] if given else [one.tag for one in await builds.store.tags(template.template_id)]:
+            if await builds.ready(owner, f"{name}:{tag}") is not None:
+                return json_answer({"templateID": template.template_id, "public": False})
     raise UnknownTemplate("this template does not exist or has no ready build: build it first")
 
 
