@@ -12,7 +12,7 @@ import termios
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 import pytest
@@ -54,6 +54,9 @@ def finished(server: Server) -> str:
 class Person:
     """Types into the command on a real terminal."""
 
+    here: ClassVar[list["Person"]] = []
+    """Those of the test that runs."""
+
     def __init__(self, server: Server, *words: str) -> None:
         self.terminal, other = pty.openpty()
         self.resize(30, 90)
@@ -62,6 +65,7 @@ class Person:
         self.process = forking.forker().start(command, environment, other, other, other)
         os.close(other)
         self.seen = ""
+        self.here.append(self)
 
     def resize(self, rows: int, cols: int) -> None:
         """As a person who drags the window's corner."""
@@ -74,15 +78,27 @@ class Person:
 
     def sees(self, text: str) -> str:
         """Wait until `text` is on the screen; return all that has come."""
-        end = time.monotonic() + 90
-        while text not in self.seen:
-            assert time.monotonic() < end, f"no {text!r} in {self.seen!r}"
-            if select.select([self.terminal], [], [], 1)[0]:
+        assert self._comes(text, 90), f"no {text!r} in {self.seen!r}"
+        return self.seen
+
+    def interrupt(self) -> None:
+        """Press Ctrl-C until there is a prompt. On any terminal a command that is just starting does not hear it."""
+        self.type("\x03")
+        for _ in range(30):
+            if self._comes(_PROMPT, 3):
+                return
+            os.write(self.terminal, b"\x03")
+        raise AssertionError(f"no prompt in {self.seen!r}")
+
+    def _comes(self, text: str, within_s: float) -> bool:
+        end = time.monotonic() + within_s
+        while text not in self.seen and time.monotonic() < end:
+            if select.select([self.terminal], [], [], 0.5)[0]:
                 try:
                     self.seen += os.read(self.terminal, 65536).decode(errors="replace")
                 except OSError:
                     raise AssertionError(f"it ended without {text!r}: {self.seen!r}") from None
-        return self.seen
+        return text in self.seen
 
     def copy(self) -> str:
         """The copy's sid, once there is a prompt."""
@@ -95,6 +111,16 @@ class Person:
         code = self.process.wait(60)
         os.close(self.terminal)
         return code
+
+
+@pytest.fixture(autouse=True)
+def nobody_stays() -> Iterator[None]:
+    """A test that fails would leave its copy to the next ones, which wait for all containers to go."""
+    yield
+    for person in Person.here:
+        if person.process.poll() is None:
+            person.process.send_signal(signal.SIGKILL)
+    Person.here.clear()
 
 
 def script(server: Server, text: str, *words: str) -> "subprocess.CompletedProcess[str]":
@@ -117,8 +143,7 @@ def test_a_person_looks_around(server: Server, finished: str) -> None:
     assert "\x1b[" in person.sees("workspace"), "no colours"
     person.type("echo be''gun; sleep 1000\r")
     person.sees("begun")
-    person.type("\x03")
-    person.sees(_PROMPT)
+    person.interrupt()
     person.type("echo $?\r")
     person.sees("\r\n130\r\n")
     person.type("(exit 7)\r")
