@@ -25,23 +25,16 @@ class Results:
 
 def results_of(verdict: Verdict, task: TaskInstance | None) -> list[Results]:
     """Both lists; without those that are empty. `task`: the row, None if it was removed."""
-    f2p = Results(
-        "F2P",
-        verdict.f2p_count,
-        verdict.f2p_total,
-        _passed(task.fail_to_pass, verdict.f2p_failed, verdict.f2p_total, verdict.quarantined) if task else (),
-        verdict.f2p_failed,
-        verdict.excerpts,
+    f2p, p2p = (task.fail_to_pass, task.pass_to_pass) if task else ((), ())
+    lists = (
+        ("F2P", verdict.f2p_count, verdict.f2p_total, f2p, verdict.f2p_failed),
+        ("P2P", verdict.p2p_count, verdict.p2p_total, p2p, verdict.p2p_failed),
     )
-    p2p = Results(
-        "P2P",
-        verdict.p2p_count,
-        verdict.p2p_total,
-        _passed(task.pass_to_pass, verdict.p2p_failed, verdict.p2p_total, verdict.quarantined) if task else (),
-        verdict.p2p_failed,
-        verdict.excerpts,
-    )
-    return [results for results in (f2p, p2p) if results.total]
+    return [
+        Results(name, count, total, _passed(row, failed, total, verdict.quarantined), failed, verdict.excerpts)
+        for name, count, total, row, failed in lists
+        if total
+    ]
 
 
 def _passed(row: tuple[str, ...], failed: tuple[str, ...], total: int, left_out: tuple[str, ...]) -> tuple[str, ...]:
