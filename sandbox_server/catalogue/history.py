@@ -308,9 +308,8 @@ def _verdict(body: str) -> Verdict:
     score = _score(values.get("score"))
     made = {"name": VerdictName(values["name"]), "score": score, "confirm": _confirmation(values.get("confirm"))}
     read = {**values, **lists, **made}
-    return Verdict(
-        **{field.name: read[field.name] for field in fields(Verdict) if field.name in read}
-    )  # of any version
+    known = {field.name for field in fields(Verdict)}  # a newer server's verdict has more
+    return Verdict(**{name: value for name, value in read.items() if name in known})
 
 
 def _confirmation(values: dict[str, Any] | None) -> Confirmation | None:

@@ -172,15 +172,18 @@ class GradingQueue:
         del self._running[key], self._sids[key]
 
     async def _grade(self, key: str, request: GradeRequest) -> Verdict:
-        if stored := await self._stored(key):
-            self._unneeded.setdefault(key, set()).add(request.sid)
-            return stored
+        stored = None
         try:
+            if stored := await self._stored(key):
+                return stored
             if request.instance.grader is None or not (request.patch or b"").strip():
                 return await self._grading.grade(request)  # no tests are run
             return await self._elsewhere(key) or await self._grade_in_turn(key, request)
         finally:
-            self._grading.forget(request.sid)
+            if stored is None:
+                self._grading.forget(request.sid)
+            else:
+                self._unneeded.setdefault(key, set()).add(request.sid)
 
     async def _elsewhere(self, key: str) -> Verdict | None:
         """Wait while another server grades `key` and return its verdict. None: this server must grade it."""

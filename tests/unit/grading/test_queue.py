@@ -343,3 +343,16 @@ async def test_a_verdict_belongs_to_the_image_that_it_was_found_on() -> None:
     assert await queue.verdict(request(sid="2")) is verdict, "remembered under the image that it began with"
     grading.image = "sha256:1"
     assert await queue.key(request()) != written
+
+
+async def test_a_container_made_ahead_is_given_back_if_the_look_for_a_verdict_breaks() -> None:
+    """It would stay until it expires."""
+
+    class Defective(StoredVerdicts):
+        async def verdict_by_key(self, key: str) -> Verdict | None:
+            raise ValueError("a defect")
+
+    grading = HeldGrading()
+    with pytest.raises(ValueError, match="a defect"):
+        await queue_of(grading, Defective()).verdict(request(sid="1"))
+    assert grading.forgotten == ["1"]
