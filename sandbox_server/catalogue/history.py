@@ -13,18 +13,8 @@ from sandbox_server.catalogue import action_words
 from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.tables import ActionRow, Base, PatchRow, ReceiptRow, SessionRow, VerdictRow
 from sandbox_server.errors import UnknownReceipt
-from sandbox_server.records import (
-    ActionRecord,
-    Answer,
-    Confirmation,
-    GradedSession,
-    PatchRecord,
-    RewardValue,
-    Score,
-    SessionRecord,
-    Verdict,
-    VerdictName,
-)
+from sandbox_server.records import ActionRecord, PatchRecord, SessionRecord
+from sandbox_server.verdicts import Answer, Confirmation, GradedSession, RewardValue, Score, Verdict, VerdictName
 
 
 def _columns(table: type[Base], record: type) -> list[Any]:

@@ -9,7 +9,7 @@ from sqlalchemy import func, literal, select
 from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.localization.truth import AnswerFormat, RewardItem
 from sandbox_server.catalogue.tables import MetricRow, RolloutRow, SessionRow
-from sandbox_server.records import TurnTokens
+from sandbox_server.verdicts import TurnTokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,8 @@ from sandbox_server.grading.localization.answers import structured_answer
 from sandbox_server.grading.localization.base import Events, RewardContext, Turn
 from sandbox_server.grading.localization.composition import compose
 from sandbox_server.grading.localization.verdict import verdict_of
-from sandbox_server.records import Answer, ConfirmState, Verdict
 from sandbox_server.sessions.oracle import Oracle
+from sandbox_server.verdicts import Answer, ConfirmState, Verdict
 
 _ALL = 1_000_000
 _FILES = RewardItem(fn="file_localization_f1_reward")

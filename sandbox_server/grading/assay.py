@@ -14,7 +14,7 @@ from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.grading.altering import names_tests
 from sandbox_server.grading.base import TestRun
 from sandbox_server.grading.verdicts import totals
-from sandbox_server.records import VerdictName
+from sandbox_server.verdicts import VerdictName
 
 PART = "assay"
 COMMAND = "(command)"

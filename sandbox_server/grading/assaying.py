@@ -13,7 +13,7 @@ from sandbox_server.grading.assay import COMMAND, Assay, Faults, Trial, names_of
 from sandbox_server.grading.base import TestRun
 from sandbox_server.grading.mutants import mutants
 from sandbox_server.grading.stubbing import Fix, limited, read_fix, stub_passes
-from sandbox_server.records import VerdictName
+from sandbox_server.verdicts import VerdictName
 
 
 class Runs(Protocol):

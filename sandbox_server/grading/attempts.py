@@ -19,8 +19,8 @@ from sandbox_server.grading.control import BrokeOff, Control, blaming, is_suspec
 from sandbox_server.grading.disk import DiskExceeded
 from sandbox_server.grading.memory import MemoryWatch
 from sandbox_server.grading.patching import Applied, apply_patch
-from sandbox_server.records import VerdictName
 from sandbox_server.sandbox.base import Sandbox
+from sandbox_server.verdicts import VerdictName
 
 log = telemetry.logger(__name__)
 

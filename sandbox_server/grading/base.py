@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 from sandbox_server.catalogue.certificate_key import CertificateKey
 from sandbox_server.catalogue.instance import TaskInstance
-from sandbox_server.records import Score, Verdict, VerdictName
 from sandbox_server.sandbox.base import Sandbox
+from sandbox_server.verdicts import Score, Verdict, VerdictName
 
 Aside = Callable[[], AbstractAsyncContextManager[None]]
 """Frees the grading's slot for the block: for long work that is not the grading of the patch itself."""

@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import ServiceError
 from sandbox_server.grading.base import Baseline, BaselineSource, TestRun, own_patches
-from sandbox_server.records import VerdictName
+from sandbox_server.verdicts import VerdictName
 
 _GRADED = {VerdictName.RESOLVED, VerdictName.UNRESOLVED}
 _EMPTY, _GOLD = "the unpatched tree", "gold"

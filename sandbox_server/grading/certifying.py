@@ -37,7 +37,7 @@ from sandbox_server.grading.stubbing import fix_changes, limited, read_fix, stub
 from sandbox_server.grading.variants.base import Unit, Variant
 from sandbox_server.grading.variants.making import MOST_VARIANTS, module_unit, units, unnamed_units
 from sandbox_server.grading.variants.quiet import quiet
-from sandbox_server.records import VerdictName
+from sandbox_server.verdicts import VerdictName
 
 log = telemetry.logger(__name__)
 

@@ -22,7 +22,7 @@ from sandbox_server.grading.base import Aside, TestRun
 from sandbox_server.grading.certifying import Certifying
 from sandbox_server.grading.odds import LEAST_RUNS, SEQUENCES, forgiven, patterns, runs_for
 from sandbox_server.grading.variants.base import Unit, Variant, by_turns
-from sandbox_server.records import Confirmation, ConfirmState, Verdict, VerdictName
+from sandbox_server.verdicts import Confirmation, ConfirmState, Verdict, VerdictName
 
 ConfirmMode = Literal["resolved", "off"] | float
 """resolved: confirm every verdict that earns a reward; a number: confirm that share of them; off: none."""

@@ -15,8 +15,8 @@ from weakref import WeakValueDictionary
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import EngineUnavailable, InfrastructureError, SandboxPaused, ServiceError
 from sandbox_server.grading.base import TestRun, own_patches
-from sandbox_server.records import VerdictName
 from sandbox_server.sandbox.outside import Outside
+from sandbox_server.verdicts import VerdictName
 
 OWN_BREAKS = 2
 """Failures that the patch is blamed for, if the control works."""

@@ -10,7 +10,7 @@ from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.grading.assay import without
 from sandbox_server.grading.base import TestRun
 from sandbox_server.grading.grading import Grading
-from sandbox_server.records import VerdictName
+from sandbox_server.verdicts import VerdictName
 
 log = telemetry.logger(__name__)
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.grading.base import Judging, TestRun
 from sandbox_server.grading.supervised import Plan, Supervised, placed, supervise, unplaced
-from sandbox_server.records import Score, VerdictName
 from sandbox_server.sandbox.base import DEFAULT_ACTIVATION, Sandbox
+from sandbox_server.verdicts import Score, VerdictName
 
 _LOG_BYTES = 1 << 20
 

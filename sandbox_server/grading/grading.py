@@ -26,7 +26,7 @@ from sandbox_server.grading.guard import RunnerFilePolicy, Screened, screen
 from sandbox_server.grading.reading import GitReading
 from sandbox_server.grading.supervised import read_texts
 from sandbox_server.grading.verdicts import ungraded
-from sandbox_server.records import Verdict, VerdictName
+from sandbox_server.verdicts import Verdict, VerdictName
 
 log = telemetry.logger(__name__)
 

@@ -19,7 +19,7 @@ from sandbox_server.grading.durations import Durations
 from sandbox_server.grading.grading import Grading
 from sandbox_server.grading.slots import SlotQueue, Ticket
 from sandbox_server.grading.verdicts import ungraded
-from sandbox_server.records import Verdict, VerdictName
+from sandbox_server.verdicts import Verdict, VerdictName
 
 log = telemetry.logger(__name__)
 

@@ -14,8 +14,8 @@ from importlib import resources
 
 from sandbox_server.errors import GraderBroken
 from sandbox_server.grading.base import TestRun
-from sandbox_server.records import VerdictName
 from sandbox_server.sandbox.base import ExecResult, Output, Sandbox
+from sandbox_server.verdicts import VerdictName
 
 _SCRIPT = resources.files(__package__).joinpath("supervise.bash").read_text()
 _STATUS = re.compile("[0-9]{1,3}")

@@ -2,7 +2,7 @@
 
 from sandbox_server.catalogue.instance import SwebenchGrader, SweproGrader, TaskInstance
 from sandbox_server.grading.base import GradeRequest
-from sandbox_server.records import Verdict, VerdictName
+from sandbox_server.verdicts import Verdict, VerdictName
 
 
 def totals(instance: TaskInstance) -> tuple[int, int]:

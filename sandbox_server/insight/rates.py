@@ -8,9 +8,9 @@ from statistics import median
 from sandbox_server import clock
 from sandbox_server.catalogue.insight.counts import HOUR_S, Counts
 from sandbox_server.catalogue.insight.records import PassRate, Standing
-from sandbox_server.records import VerdictName
 from sandbox_server.slices import sliced
 from sandbox_server.tasks import TaskSet
+from sandbox_server.verdicts import VerdictName
 
 DAY_S = 86_400.0
 _DAY_HOURS = 24

@@ -13,9 +13,9 @@ from urllib.parse import quote
 
 from sandbox_server.catalogue.insight.records import Group, GroupKind, PassRate, Unsound, VerdictCount
 from sandbox_server.insight.wall import Wall
-from sandbox_server.records import VerdictName
 from sandbox_server.slices import sliced
 from sandbox_server.state.nodes import NodeRecord, Status
+from sandbox_server.verdicts import VerdictName
 
 LEAST = 4
 """Minimum verdicts or sessions for a share to be meaningful."""

@@ -20,10 +20,10 @@ from sandbox_server.catalogue.instances import Instances
 from sandbox_server.errors import Forbidden, InfrastructureError, ServiceError
 from sandbox_server.protocols._apart import spawn
 from sandbox_server.protocols._wire import idempotency_key
-from sandbox_server.records import Verdict, VerdictName
 from sandbox_server.scoring.rewards import RewardAnswer
 from sandbox_server.sessions.base import ActionAnswer, Sessions
 from sandbox_server.telemetry import INFRA_ERRORS, logger
+from sandbox_server.verdicts import Verdict, VerdictName
 
 log = logger(__name__)
 

@@ -7,7 +7,7 @@ from fastapi import Query, Request
 from sandbox_server.catalogue.insight.records import Seen, SessionFilter
 from sandbox_server.lifecycle import SessionState
 from sandbox_server.protocols._caller import owner_of_caller
-from sandbox_server.records import VerdictName
+from sandbox_server.verdicts import VerdictName
 
 _TEXT = "^[^\\x00]*$"
 CURSOR = "^[0-9]{1,12}(\\.[0-9]{1,9})?:[0-9]{1,19}$"

@@ -4,8 +4,8 @@ from dataclasses import asdict
 
 from pydantic import BaseModel, ConfigDict
 
-from sandbox_server.records import Score
 from sandbox_server.scoring.rewards import RewardAnswer
+from sandbox_server.verdicts import Score
 
 
 class _Shown(BaseModel):

@@ -12,7 +12,7 @@ from sandbox_server.protocols._sessions import copies_of, forking_of, rollback_o
 from sandbox_server.protocols._wire import idempotency_key, json_answer, read, takes
 from sandbox_server.protocols.ahead import GroupAnswer
 from sandbox_server.protocols.v1 import Sid, refusals
-from sandbox_server.records import VerdictName
+from sandbox_server.verdicts import VerdictName
 
 _MOST = 1024
 """Copies per request, as in a group."""

@@ -18,9 +18,9 @@ from sandbox_server.protocols._caller import owner_of_caller
 from sandbox_server.protocols._scores import ShownScore, score_fields
 from sandbox_server.protocols._wire import json_answer, key_owner, named_instance, read, run_of, takes
 from sandbox_server.protocols.v1 import refusals
-from sandbox_server.records import TurnTokens, VerdictName
 from sandbox_server.scoring.batch_grading import BatchGrading, Graded, GradeItem
 from sandbox_server.sessions.base import Sessions
+from sandbox_server.verdicts import TurnTokens, VerdictName
 
 _TURNS = 10_000
 """Per rollout; far more than any rollout has."""

@@ -20,8 +20,8 @@ from sandbox_server.insight.word import Word, jumps
 from sandbox_server.protocols._filters import InstanceId, Run, Since
 from sandbox_server.protocols._wire import json_answer
 from sandbox_server.protocols.v1 import refusals
-from sandbox_server.records import VerdictName
 from sandbox_server.sessions.base import Sessions
+from sandbox_server.verdicts import VerdictName
 
 _PAGE = 200
 _AT_ONCE = 5

@@ -18,8 +18,9 @@ from sandbox_server.lifecycle import SessionState
 from sandbox_server.protocols._filters import cursor, wanted_sessions
 from sandbox_server.protocols._scores import ShownScore, score_fields
 from sandbox_server.protocols._wire import json_answer
-from sandbox_server.records import ConfirmState, SessionRecord, VerdictName
+from sandbox_server.records import SessionRecord
 from sandbox_server.sessions.base import Sessions, SessionView
+from sandbox_server.verdicts import ConfirmState, VerdictName
 
 _AT_ONCE = 1 << 18  # characters of a journal written before yielding to the event loop
 

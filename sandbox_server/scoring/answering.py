@@ -8,7 +8,7 @@ from sandbox_server.actions.tool_responses import RECORDED, Reply
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.grading.localization.answers import AUTO
 from sandbox_server.grading.localization.messages import FINISH, message_of
-from sandbox_server.records import Answer
+from sandbox_server.verdicts import Answer
 
 _SHOWN = 3  # problems reported to the policy
 

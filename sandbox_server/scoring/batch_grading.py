@@ -16,10 +16,10 @@ from sandbox_server.grading.localization.composition import Composition
 from sandbox_server.grading.localization.messages import conversation, message_of
 from sandbox_server.grading.localization.verdict import verdict_of
 from sandbox_server.grading.queue import GradingQueue
-from sandbox_server.records import Answer, Verdict
 from sandbox_server.scoring.answering import roots_of
 from sandbox_server.scoring.localizing import Localizing
 from sandbox_server.tasks import TaskSet
+from sandbox_server.verdicts import Answer, Verdict
 
 _LOOKUPS = 8  # concurrent SQL look-ups, whatever the size of a batch
 

@@ -12,10 +12,11 @@ from sandbox_server.errors import GraderBroken, ServiceError, Ungradable
 from sandbox_server.grading.localization.base import RewardContext
 from sandbox_server.grading.localization.composition import Composition, compose
 from sandbox_server.grading.localization.verdict import verdict_of
-from sandbox_server.records import GradedSession, SessionRecord, Verdict, VerdictName
+from sandbox_server.records import SessionRecord
 from sandbox_server.scoring.answering import in_format
 from sandbox_server.scoring.journals import Journals, kept
 from sandbox_server.scoring.rollout import answer_of, events_of, metrics_of, numbers
+from sandbox_server.verdicts import GradedSession, Verdict, VerdictName
 
 log = telemetry.logger(__name__)
 

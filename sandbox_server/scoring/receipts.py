@@ -9,7 +9,8 @@ from sandbox_server import clock, telemetry
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.grading.base import Reward
-from sandbox_server.records import GradedSession, PatchRecord, SessionRecord, Verdict
+from sandbox_server.records import PatchRecord, SessionRecord
+from sandbox_server.verdicts import GradedSession, Verdict
 
 log = telemetry.logger(__name__)
 

@@ -19,12 +19,13 @@ from sandbox_server.catalogue.instances import Instances
 from sandbox_server.errors import InfrastructureError, ServiceError
 from sandbox_server.grading.queue import GradingQueue
 from sandbox_server.lifecycle import SessionState
-from sandbox_server.records import GradedSession, PatchRecord, SessionRecord, Verdict, VerdictName
+from sandbox_server.records import PatchRecord, SessionRecord
 from sandbox_server.sandbox.faults import Faults
 from sandbox_server.scoring.session_grading import SessionGrading
 from sandbox_server.state.jobs import GradingJobs
 from sandbox_server.state.signals import Signals
 from sandbox_server.tasks import TaskSet
+from sandbox_server.verdicts import GradedSession, Verdict, VerdictName
 
 log = telemetry.logger(__name__)
 

@@ -15,9 +15,10 @@ from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.grading.localization.base import Events, Turn
 from sandbox_server.grading.localization.messages import FINISH, message_of
 from sandbox_server.grading.localization.structured import FINISHING
-from sandbox_server.records import ActionRecord, Answer, SessionRecord, TurnTokens
+from sandbox_server.records import ActionRecord, SessionRecord
 from sandbox_server.scoring.answering import acts, answer_in
 from sandbox_server.scoring.journals import COMMAND, COMMAND_END, EXEC, FILE, NO_TEXTS
+from sandbox_server.verdicts import Answer, TurnTokens
 
 _SHELL = "bash"
 

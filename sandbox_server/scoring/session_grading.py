@@ -11,9 +11,10 @@ from sandbox_server.grading import tripwires
 from sandbox_server.grading.base import GradeRequest
 from sandbox_server.grading.queue import GradingQueue
 from sandbox_server.grading.verdicts import ungraded
-from sandbox_server.records import GradedSession, PatchRecord, SessionRecord, VerdictName
+from sandbox_server.records import PatchRecord, SessionRecord
 from sandbox_server.scoring.localizing import Localizing
 from sandbox_server.scoring.receipts import Receipts
+from sandbox_server.verdicts import GradedSession, VerdictName
 
 log = telemetry.logger(__name__)
 

@@ -8,10 +8,11 @@ from sandbox_server.actions.batch import Command, CommandResult
 from sandbox_server.catalogue.insight.records import Seen, SessionFilter
 from sandbox_server.catalogue.localization.truth import AnswerFormat, RewardItem
 from sandbox_server.errors import ServiceError
-from sandbox_server.records import ActionRecord, GradedSession, PatchRecord, SessionRecord, TurnTokens
+from sandbox_server.records import ActionRecord, PatchRecord, SessionRecord
 from sandbox_server.scoring.rewards import RewardAnswer
 from sandbox_server.starts.fleet_view import Announced, PoolView
 from sandbox_server.state.nodes import NodeRecord
+from sandbox_server.verdicts import GradedSession, TurnTokens
 
 
 @dataclass(frozen=True, slots=True)

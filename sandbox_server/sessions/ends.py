@@ -5,10 +5,11 @@ import time
 
 from sandbox_server import telemetry
 from sandbox_server.lifecycle import OVER, SessionState
-from sandbox_server.records import SessionRecord, Verdict, VerdictName
+from sandbox_server.records import SessionRecord
 from sandbox_server.scoring.rewards import RewardAnswer, Rewards
 from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.ending import Ending
+from sandbox_server.verdicts import Verdict, VerdictName
 
 log = telemetry.logger(__name__)
 

@@ -25,7 +25,7 @@ from sandbox_server.errors import (
     UnknownSession,
 )
 from sandbox_server.lifecycle import SessionState
-from sandbox_server.records import ActionRecord, PatchRecord, SessionRecord, TurnTokens
+from sandbox_server.records import ActionRecord, PatchRecord, SessionRecord
 from sandbox_server.scoring.localizing import Localizing
 from sandbox_server.scoring.rewards import RewardAnswer, Rewards
 from sandbox_server.sessions import acting
@@ -36,6 +36,7 @@ from sandbox_server.sessions.ends import Ends
 from sandbox_server.sessions.task_starts import TaskStarts
 from sandbox_server.starts.fleet_view import Announced, FleetView, PoolView
 from sandbox_server.state.nodes import NodeRecord
+from sandbox_server.verdicts import TurnTokens
 
 log = telemetry.logger(__name__)
 

@@ -24,13 +24,13 @@ from sandbox_server.protocols._traits import Trait
 from sandbox_server.protocols.insight import Limit, Window, days_of, groups_of, insight_of, pass_rates_of
 from sandbox_server.protocols.search import Limit as SearchLimit
 from sandbox_server.protocols.search import Number, Words, next_of
-from sandbox_server.records import VerdictName
 from sandbox_server.sessions.base import Sessions
 from sandbox_server.state.logouts import Logouts
 from sandbox_server.telemetry import KEYS_REFUSED
 from sandbox_server.ui.login import COOKIE, Logins
 from sandbox_server.ui.render import FOLDER, HEADERS, page
 from sandbox_server.ui.route import NoKey, PageRoute
+from sandbox_server.verdicts import VerdictName
 
 TRAITS = (Trait(re.compile("/ui(/|$)"), opens=True),)
 """The pages check access themselves, because a browser sends a cookie instead of a key."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sandbox_server.catalogue.instance import TaskInstance
-from sandbox_server.records import Verdict
+from sandbox_server.verdicts import Verdict
 
 
 @dataclass(frozen=True, slots=True)

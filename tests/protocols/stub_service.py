@@ -53,7 +53,7 @@ from sandbox_server.grading.registry import load_rewards
 from sandbox_server.insight.overview import Insight
 from sandbox_server.pool.bucket import BucketView
 from sandbox_server.pool.lookahead import Failure
-from sandbox_server.records import ActionRecord, GradedSession, PatchRecord, SessionRecord, Verdict, VerdictName
+from sandbox_server.records import ActionRecord, PatchRecord, SessionRecord
 from sandbox_server.scoring.batch_grading import BatchGrading
 from sandbox_server.scoring.localizing import Localizing
 from sandbox_server.scoring.rewards import RewardAnswer
@@ -65,6 +65,7 @@ from sandbox_server.settings import Settings
 from sandbox_server.starts.fleet_view import Announced, PoolView
 from sandbox_server.state.logouts import Logouts
 from sandbox_server.state.nodes import NodeRecord
+from sandbox_server.verdicts import GradedSession, Verdict, VerdictName
 
 from .stub_parts import KeptLogouts, NoBoxes, NoCopies, NoCreation, NoRuns, NoSnapshots
 

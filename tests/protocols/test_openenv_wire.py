@@ -13,8 +13,8 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from sandbox_server.protocols.openenv import wire as messages
-from sandbox_server.records import Verdict, VerdictName
 from sandbox_server.scoring.rewards import RewardAnswer
+from sandbox_server.verdicts import Verdict, VerdictName
 
 from .stub_service import Wire, serving
 

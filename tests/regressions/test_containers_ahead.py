@@ -7,9 +7,9 @@ import pytest
 from sandbox_server.app.build import Server, open_server
 from sandbox_server.app.engine import open_runtime
 from sandbox_server.errors import CatalogueUnavailable
-from sandbox_server.records import VerdictName
 from sandbox_server.sandbox.base import Role, Runtime
 from sandbox_server.settings import Settings
+from sandbox_server.verdicts import VerdictName
 
 from .test_session_ends import ACTION, LEDGER
 

@@ -7,9 +7,9 @@ import pytest
 from sqlalchemy import event
 
 from sandbox_server.app.build import open_server
-from sandbox_server.records import VerdictName
 from sandbox_server.sessions import ending
 from sandbox_server.settings import Settings
+from sandbox_server.verdicts import VerdictName
 
 from .test_session_ends import ACTION, LEDGER
 

@@ -10,9 +10,10 @@ import pytest
 from sandbox_server.app.build import Server, open_server
 from sandbox_server.catalogue.insight.records import SessionFilter
 from sandbox_server.errors import CatalogueUnavailable, EngineUnavailable, OwnedElsewhere, SandboxLost
-from sandbox_server.records import PatchRecord, SessionRecord, VerdictName
+from sandbox_server.records import PatchRecord, SessionRecord
 from sandbox_server.sandbox.base import Role
 from sandbox_server.settings import Settings
+from sandbox_server.verdicts import VerdictName
 
 ACTION = "<function=execute_bash>\n<parameter=command>\necho x > x.txt\n</parameter>\n</function>"
 LEDGER = "samples__ledger-12"

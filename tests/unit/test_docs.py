@@ -11,8 +11,8 @@ from sandbox_server import cli, errors
 from sandbox_server.app import create_app
 from sandbox_server.cli import rewards
 from sandbox_server.cli.settings import markdown
-from sandbox_server.records import VerdictName
 from sandbox_server.settings import Settings
+from sandbox_server.verdicts import VerdictName
 
 DOCS = Path(__file__).parents[2] / "docs"
 ROOT = DOCS.parent

@@ -3,8 +3,8 @@
 import pytest
 
 from sandbox_server.catalogue.instance import SandboxSpec, TaskInstance
-from sandbox_server.records import Verdict, VerdictName
 from sandbox_server.ui.results import results_of
+from sandbox_server.verdicts import Verdict, VerdictName
 
 ROW = TaskInstance(
     instance_id="r__r-1",

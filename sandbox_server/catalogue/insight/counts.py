@@ -27,8 +27,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.insight.records import Group, RunCount, Timed, Unsound, VerdictCount
 from sandbox_server.catalogue.tables import InstanceRow, PassHourRow, PatchRow, SessionRow, VerdictRow
-from sandbox_server.records import VerdictName
 from sandbox_server.slices import sliced
+from sandbox_server.verdicts import VerdictName
 
 T = TypeVar("T")
 

@@ -12,8 +12,8 @@ from sandbox_server.catalogue.instance import HarborGrader, TaskInstance
 from sandbox_server.grading.base import CleanSandbox, Grader, Judging, TestRun
 from sandbox_server.grading.exit_code import ByExitCode, broken_off, test_run
 from sandbox_server.grading.supervised import Plan, placed, supervise, unplaced
-from sandbox_server.records import RewardValue, Score, VerdictName
 from sandbox_server.sandbox.base import Sandbox
+from sandbox_server.verdicts import RewardValue, Score, VerdictName
 
 _LOG_BYTES = 1 << 20
 _REWARD_BYTES = 1 << 16

@@ -9,8 +9,8 @@ from sandbox_server.errors import GraderBroken
 from sandbox_server.grading.base import CleanSandbox, Grader, Judging, TestRun
 from sandbox_server.grading.exit_code import ByExitCode, broken_off, test_run
 from sandbox_server.grading.supervised import Plan, placed, read_texts, supervise, unplaced
-from sandbox_server.records import VerdictName
 from sandbox_server.sandbox.base import Sandbox
+from sandbox_server.verdicts import VerdictName
 
 _LOG_BYTES = 8 << 20
 _LINK = f"rm -rf -- r2e_tests && ln -s -- {KEPT}/r2e_tests r2e_tests || exit 96\n"

@@ -18,8 +18,8 @@ from sandbox_server.grading.altering import test_paths
 from sandbox_server.grading.base import CleanSandbox, Grader, Judging, TestRun
 from sandbox_server.grading.library import LibraryReport, SwebenchLibrary, UnjudgeableLog
 from sandbox_server.grading.supervised import Plan, Supervised, placed, read_texts, supervise, unplaced
-from sandbox_server.records import VerdictName
 from sandbox_server.sandbox.base import Sandbox
+from sandbox_server.verdicts import VerdictName
 
 LOG_BYTES = 8 << 20
 """Bytes of a log that are kept, half from its head and half from its tail, where pytest's summary is."""

@@ -12,8 +12,8 @@ from sandbox_server.errors import GraderBroken
 from sandbox_server.grading.altering import test_paths
 from sandbox_server.grading.base import CleanSandbox, Grader, Judging, TestRun
 from sandbox_server.grading.supervised import Plan, Supervised, placed, read_texts, supervise, unplaced
-from sandbox_server.records import VerdictName
 from sandbox_server.sandbox.base import DEFAULT_ACTIVATION, ExecResult, Sandbox
+from sandbox_server.verdicts import VerdictName
 
 RESULT_BYTES = 8 << 20
 """Limit on the parser's result; a run of 50,000 tests is below it."""

@@ -10,7 +10,7 @@ from sandbox_server.grading.localization import structured
 from sandbox_server.grading.localization.fenced import Block, blocks, read_lines
 from sandbox_server.grading.localization.locations import Locations
 from sandbox_server.grading.localization.paths import Roots, entries
-from sandbox_server.records import Answer
+from sandbox_server.verdicts import Answer
 
 AUTO = "auto"
 _SPAN = re.compile(

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from sandbox_server.catalogue.localization.truth import Truth
-from sandbox_server.records import Answer
+from sandbox_server.verdicts import Answer
 
 
 @dataclass(frozen=True, slots=True)

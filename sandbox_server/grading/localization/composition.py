@@ -23,7 +23,7 @@ from sandbox_server.catalogue.localization.truth import RewardItem, Truth
 from sandbox_server.errors import GraderBroken
 from sandbox_server.grading.localization import rewards as folder
 from sandbox_server.grading.localization.base import LocalizationReward, RewardArgs, RewardContext
-from sandbox_server.records import RewardValue, Score
+from sandbox_server.verdicts import RewardValue, Score
 
 DEFAULT = "multilevel"
 """The default composition."""

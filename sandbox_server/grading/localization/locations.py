@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from sandbox_server.grading.localization import references
 from sandbox_server.grading.localization.paths import Roots, unbulleted
-from sandbox_server.records import Answer
+from sandbox_server.verdicts import Answer
 
 T = TypeVar("T")
 

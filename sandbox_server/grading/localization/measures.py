@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from sandbox_server.catalogue.localization.truth import Truth
-from sandbox_server.records import Answer
+from sandbox_server.verdicts import Answer
 
 LEVELS = ("file", "module", "entity")
 

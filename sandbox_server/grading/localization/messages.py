@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sandbox_server.grading.localization.answers import AUTO, after_thinking, parse_answer, structured_answer
 from sandbox_server.grading.localization.base import Events, Turn
 from sandbox_server.grading.localization.structured import FINISHING, finishing_arguments, function_calls, of_text
-from sandbox_server.records import Answer
+from sandbox_server.verdicts import Answer
 
 FINISH = "finish"
 """The tool that ends a rollout with words."""

@@ -2,7 +2,7 @@
 
 from sandbox_server.catalogue.localization.truth import Truth
 from sandbox_server.grading.localization.measures import level_f_beta, level_found
-from sandbox_server.records import Score, Verdict, VerdictName
+from sandbox_server.verdicts import Score, Verdict, VerdictName
 
 
 def verdict_of(score: Score, truth: Truth) -> Verdict:

@@ -3,7 +3,7 @@
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.grading.base import Reward
 from sandbox_server.grading.rewards.f2p_fraction import f2p_fraction
-from sandbox_server.records import Verdict
+from sandbox_server.verdicts import Verdict
 
 
 def f2p_if_p2p_kept(instance: TaskInstance, verdict: Verdict) -> float:

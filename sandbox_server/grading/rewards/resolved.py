@@ -2,7 +2,7 @@
 
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.grading.base import Reward
-from sandbox_server.records import Verdict
+from sandbox_server.verdicts import Verdict
 
 
 def resolved(instance: TaskInstance, verdict: Verdict) -> float:

@@ -6,7 +6,7 @@ from sandbox_server.catalogue.certificate_key import CertificateKey
 from sandbox_server.catalogue.certificates import Certificates
 from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.history import History
-from sandbox_server.records import Confirmation, GradedSession, Verdict, VerdictName
+from sandbox_server.verdicts import Confirmation, GradedSession, Verdict, VerdictName
 
 KEY = CertificateKey("a__a-1", "0" * 64, "sha256:1")
 

@@ -11,7 +11,8 @@ from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.tables import PolicyText
 from sandbox_server.errors import UnknownReceipt
-from sandbox_server.records import ActionRecord, GradedSession, PatchRecord, SessionRecord, Verdict, VerdictName
+from sandbox_server.records import ActionRecord, PatchRecord, SessionRecord
+from sandbox_server.verdicts import GradedSession, Verdict, VerdictName
 
 SESSION = SessionRecord(
     sid="9007199254740991",

@@ -23,8 +23,9 @@ from sandbox_server.catalogue.rollouts import Rollouts
 from sandbox_server.insight.overview import Insight
 from sandbox_server.insight.rates import DAY_S, PassRates
 from sandbox_server.protocols.insight import overview_fields
-from sandbox_server.records import GradedSession, PatchRecord, SessionRecord, Verdict, VerdictName
+from sandbox_server.records import PatchRecord, SessionRecord
 from sandbox_server.state.nodes import NodeRecord
+from sandbox_server.verdicts import GradedSession, Verdict, VerdictName
 
 R, U, E, I = VerdictName.RESOLVED, VerdictName.UNRESOLVED, VerdictName.EMPTY_PATCH, VerdictName.INFRA  # noqa: E741
 # (sid, run, instance, node, created, verdict, mask, reward); graded 50 s after its start

@@ -8,8 +8,8 @@ from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instance import SandboxSpec, ScriptGrader, TaskInstance
 from sandbox_server.grading.registry import load_rewards
-from sandbox_server.records import Confirmation, ConfirmState, Score, Verdict, VerdictName
 from sandbox_server.scoring.receipts import Receipts
+from sandbox_server.verdicts import Confirmation, ConfirmState, Score, Verdict, VerdictName
 
 from .test_history import PATCH, SESSION
 

@@ -6,7 +6,7 @@ from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.localization.truth import RewardItem
 from sandbox_server.catalogue.rollouts import Reported, Rollouts, Rollup
-from sandbox_server.records import Answer, GradedSession, RewardValue, Score, TurnTokens, Verdict, VerdictName
+from sandbox_server.verdicts import Answer, GradedSession, RewardValue, Score, TurnTokens, Verdict, VerdictName
 
 ITEMS = (RewardItem(fn="turn_efficiency", weight=0.5, args={"max_turns": 4}),)
 TOKENS = (TurnTokens(100, 10), TurnTokens(2**52, 0))

@@ -9,9 +9,9 @@ from sandbox_server.grading.base import Baseline, Grader, GradeRequest
 from sandbox_server.grading.containers import Ahead, Bounds, Containers, Sealing
 from sandbox_server.grading.grading import Grading
 from sandbox_server.images.workspaces import Workspaces
-from sandbox_server.records import Verdict
 from sandbox_server.sandbox.base import Limits, Role, Runtime
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
+from sandbox_server.verdicts import Verdict
 from tests.conformance.grading.calc_repository import FIXED, TESTS, Repository
 
 _UNUSED = "debugging doctest faulthandler junitxml legacypath logging nose pastebin recwarn stepwise tmpdir unittest"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sandbox_server.records import VerdictName
+from sandbox_server.verdicts import VerdictName
 from tests.conformance.grading.calc_bench import Bench
 from tests.conformance.grading.calc_repository import FIXED
 from tests.conformance.grading.test_grading import Saboteur

@@ -11,7 +11,7 @@ from sandbox_server.grading import certifying, odds
 from sandbox_server.grading.certifying import Certifying
 from sandbox_server.grading.confirming import Confirming
 from sandbox_server.grading.grading import Grading
-from sandbox_server.records import Verdict, VerdictName
+from sandbox_server.verdicts import Verdict, VerdictName
 from tests.conformance.grading.calc_bench import Bench
 from tests.conformance.grading.calc_repository import FIXED
 from tests.conformance.grading.test_swepro import pro

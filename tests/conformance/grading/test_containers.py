@@ -12,9 +12,9 @@ from sandbox_server.grading import containers as containers_module
 from sandbox_server.grading.base import GradeRequest
 from sandbox_server.grading.containers import KEPT_S, Ahead, Bounds, Containers
 from sandbox_server.grading.queue import GradingQueue
-from sandbox_server.records import VerdictName
 from sandbox_server.sandbox.base import ContainerSpec, Limits, Sandbox
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
+from sandbox_server.verdicts import VerdictName
 from tests.conformance.grading.calc_bench import Bench
 from tests.conformance.grading.calc_repository import FIXED
 from tests.conformance.grading.test_grading import NothingWritten

@@ -9,9 +9,9 @@ from sandbox_server.catalogue.instance import F2pScriptGrader, ScriptGrader, Swe
 from sandbox_server.errors import EngineUnavailable
 from sandbox_server.grading.base import Baseline, GradeRequest
 from sandbox_server.grading.queue import GradingQueue
-from sandbox_server.records import Verdict, VerdictName
 from sandbox_server.sandbox.base import ContainerSpec, Sandbox
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
+from sandbox_server.verdicts import Verdict, VerdictName
 from tests.conformance.grading.calc_bench import ENDLESS, Bench
 from tests.conformance.grading.calc_repository import FIXED, TREE
 from tests.waiting import eventually

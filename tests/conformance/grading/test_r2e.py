@@ -7,7 +7,7 @@ import pytest
 
 from sandbox_server.catalogue.importing import read_instances
 from sandbox_server.catalogue.instance import TaskInstance
-from sandbox_server.records import VerdictName
+from sandbox_server.verdicts import VerdictName
 from tests.conformance.grading.calc_bench import Bench
 from tests.conformance.grading.calc_repository import FIXED
 

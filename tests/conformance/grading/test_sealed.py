@@ -13,8 +13,8 @@ from sandbox_server.grading import disk as disk_module
 from sandbox_server.grading.attempts import Attempts
 from sandbox_server.grading.containers import Containers
 from sandbox_server.grading.grading import Grading
-from sandbox_server.records import VerdictName
 from sandbox_server.sandbox.base import ContainerSpec, Limits, Role, Sandbox
+from sandbox_server.verdicts import VerdictName
 from tests.conformance.grading.calc_bench import Bench
 from tests.conformance.grading.calc_repository import FIXED
 from tests.conformance.grading.test_swepro import pro

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from sandbox_server.catalogue.instance import SweproGrader, TaskInstance
-from sandbox_server.records import VerdictName
+from sandbox_server.verdicts import VerdictName
 from tests.conformance.grading.calc_bench import ENDLESS, PYTEST, Bench
 from tests.conformance.grading.calc_repository import FIXED
 from tests.conformance.grading.test_grading import Saboteur

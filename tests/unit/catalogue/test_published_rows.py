@@ -9,7 +9,7 @@ from sandbox_server.catalogue.importing import read_instances
 from sandbox_server.catalogue.instance import R2eGrader, SwebenchGrader, TaskInstance
 from sandbox_server.errors import RowRejected
 from sandbox_server.grading.graders.r2e import judged
-from sandbox_server.records import VerdictName
+from sandbox_server.verdicts import VerdictName
 from tests.conformance.catalogue.format_rows import ROWS
 
 

@@ -11,7 +11,7 @@ from sandbox_server.grading.altering import Texts
 from sandbox_server.grading.base import TestRun as Run
 from sandbox_server.grading.certifying import Certifying
 from sandbox_server.grading.confirming import Confirming, ConfirmMode
-from sandbox_server.records import Verdict, VerdictName
+from sandbox_server.verdicts import Verdict, VerdictName
 
 PATH = "tests/test_a.py"
 

@@ -11,7 +11,7 @@ from sandbox_server.errors import EngineUnavailable
 from sandbox_server.grading import base
 from sandbox_server.grading.assay import COMMAND, Assay, Faults, Trial, finding, wilson, without
 from sandbox_server.grading.assaying import Assaying, Plan
-from sandbox_server.records import VerdictName
+from sandbox_server.verdicts import VerdictName
 
 _R, _U, _N = VerdictName.RESOLVED, VerdictName.UNRESOLVED, VerdictName.NO_RESULTS
 

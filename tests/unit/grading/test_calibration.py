@@ -9,7 +9,7 @@ from sandbox_server.errors import EngineUnavailable
 from sandbox_server.grading.base import Baseline
 from sandbox_server.grading.base import TestRun as Run  # pytest would collect a name that begins with Test
 from sandbox_server.grading.calibration import Calibration
-from sandbox_server.records import VerdictName
+from sandbox_server.verdicts import VerdictName
 
 _INSTANCE = TaskInstance(
     instance_id="c__c-1", repo="c/c", sandbox=SandboxSpec(images=("unused",)), grader=ScriptGrader(command="true")

@@ -17,7 +17,7 @@ from sandbox_server.grading.confirming import Confirming
 from sandbox_server.grading.rewards.f2p_if_p2p_kept import f2p_if_p2p_kept as partial
 from sandbox_server.grading.slots import SlotQueue, Ticket
 from sandbox_server.grading.variants.base import Unit
-from sandbox_server.records import VerdictName
+from sandbox_server.verdicts import VerdictName
 
 from .simulated import PATH, RESOLVED, Kept, Runs, task, true_ones
 

@@ -17,7 +17,7 @@ from sandbox_server.grading.altering import Texts
 from sandbox_server.grading.base import TestRun as Run
 from sandbox_server.grading.certifying import Certifying
 from sandbox_server.grading.confirming import ConfirmMode
-from sandbox_server.records import VerdictName
+from sandbox_server.verdicts import VerdictName
 
 from .simulated import PATH, RESOLVED, Kept, Runs, confirming, shares, task, text
 

@@ -9,8 +9,8 @@ from sandbox_server.catalogue.instance import SandboxSpec, ScriptGrader, TaskIns
 from sandbox_server.errors import EngineUnavailable, SandboxLost, SandboxPaused
 from sandbox_server.grading.base import TestRun as Run  # pytest would collect a name that begins with Test
 from sandbox_server.grading.control import BrokeOff, Control, blaming, is_suspect
-from sandbox_server.records import VerdictName
 from sandbox_server.sandbox.outside import Outside, Seen
+from sandbox_server.verdicts import VerdictName
 
 _INSTANCE = TaskInstance(
     instance_id="c__c-1",

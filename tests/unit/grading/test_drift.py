@@ -10,7 +10,7 @@ from sandbox_server.catalogue.instance import SandboxSpec, ScriptGrader, TaskIns
 from sandbox_server.grading import base
 from sandbox_server.grading.assay import Finding
 from sandbox_server.grading.drift import Drift, drifted
-from sandbox_server.records import VerdictName
+from sandbox_server.verdicts import VerdictName
 
 _R, _U = VerdictName.RESOLVED, VerdictName.UNRESOLVED
 _INSTANCE = TaskInstance(

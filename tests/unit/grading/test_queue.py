@@ -12,7 +12,7 @@ from sandbox_server.catalogue.instance import SandboxSpec, ScriptGrader, TaskIns
 from sandbox_server.errors import CatalogueUnavailable
 from sandbox_server.grading.base import Aside, GradeRequest
 from sandbox_server.grading.queue import Claims, GradingQueue
-from sandbox_server.records import Verdict, VerdictName
+from sandbox_server.verdicts import Verdict, VerdictName
 
 _RESOLVED = Verdict(VerdictName.RESOLVED, mask=False, cause="")
 _INFRA = Verdict(VerdictName.INFRA, mask=True, cause="")

@@ -6,7 +6,7 @@ import pytest
 
 from sandbox_server.catalogue.instance import SandboxSpec, ScriptGrader, TaskInstance
 from sandbox_server.grading.registry import load_rewards
-from sandbox_server.records import Verdict, VerdictName
+from sandbox_server.verdicts import Verdict, VerdictName
 
 _INSTANCE = TaskInstance(
     instance_id="r__r-1", repo="r/r", sandbox=SandboxSpec(images=("unused",)), grader=ScriptGrader(command="true")

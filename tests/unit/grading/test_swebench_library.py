@@ -23,8 +23,8 @@ from sandbox_server.grading.graders.swebench import Swebench, judge
 from sandbox_server.grading.library import SwebenchLibrary, UnjudgeableLog
 from sandbox_server.grading.patching import APPLY_COMMANDS
 from sandbox_server.grading.supervised import Supervised
-from sandbox_server.records import VerdictName
 from sandbox_server.sandbox.base import Output, Sandbox
+from sandbox_server.verdicts import VerdictName
 from tests.waiting import eventually
 
 _SCRIPT = """#!/bin/bash

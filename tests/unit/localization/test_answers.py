@@ -7,7 +7,7 @@ import pytest
 from sandbox_server.catalogue.localization.truth import Truth
 from sandbox_server.grading.localization.answers import parse_answer, structured_answer
 from sandbox_server.grading.localization.measures import LEVELS, level_f_beta
-from sandbox_server.records import Answer
+from sandbox_server.verdicts import Answer
 
 AB = Truth(files=("src/a.py", "src/b.py"))
 DEEP = Truth(

@@ -11,9 +11,10 @@ from sandbox_server.actions.batch import Command
 from sandbox_server.actions.dialects.tool_calls import DIALECT
 from sandbox_server.actions.tool_responses import RECORDED, Reply
 from sandbox_server.catalogue.instance import TaskInstance
-from sandbox_server.records import ActionRecord, Answer
+from sandbox_server.records import ActionRecord
 from sandbox_server.scoring.answering import recorded
 from sandbox_server.scoring.rollout import answer_of
+from sandbox_server.verdicts import Answer
 from tests.unit.localization.test_any_answer import PIECES
 
 TASK = TaskInstance.model_validate(

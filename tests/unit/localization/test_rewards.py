@@ -27,7 +27,7 @@ from sandbox_server.grading.localization.composition import (
     shipped,
 )
 from sandbox_server.grading.localization.measures import f_beta
-from sandbox_server.records import Answer, Score
+from sandbox_server.verdicts import Answer, Score
 
 TRUTH = Truth(
     files=("src/a.py", "src/b.py"),

@@ -9,8 +9,9 @@ from sandbox_server.catalogue.instance import SandboxSpec, TaskInstance
 from sandbox_server.catalogue.localization.truth import LocalizationTask, Truth
 from sandbox_server.grading.localization.base import Turn
 from sandbox_server.grading.localization.messages import conversation, message_of
-from sandbox_server.records import ActionRecord, SessionRecord, TurnTokens
+from sandbox_server.records import ActionRecord, SessionRecord
 from sandbox_server.scoring.rollout import answer_of, events_of, metrics_of, numbers
+from sandbox_server.verdicts import TurnTokens
 
 FILES = "<files>\nsrc/a.py\n</files>"
 FENCED = "```\nsrc/a.py\n```"
