@@ -4,7 +4,7 @@
 # A running engine is used and left alone. If none answers, root gets the distribution's docker.io and a dockerd
 # of ours; the last command that uses it stops it again (its images stay in the engine's usual place).
 set -eu
-here=$(dirname "$0")
+here=$(cd "$(dirname "$0")" && pwd)
 state=/run/sandbox-engine # pid and log of the dockerd that we started
 containerd_pid=/var/run/docker/containerd/containerd.pid
 ending_timeout_s=60
@@ -51,7 +51,7 @@ start() {
     names "$containerd_pid" containerd || rm -f "$containerd_pid"
     echo "starting dockerd (log: $state/dockerd.log)" >&2
     # GOGC, which runc and the shims inherit: they collect garbage less often, for a tenth less CPU for each container
-    GOGC=400 setsid nohup dockerd >"$state/dockerd.log" 2>&1 </dev/null 8>&- 9>&- &
+    GOGC=400 setsid nohup dockerd --add-runtime runsc="$here/runsc.sh" >"$state/dockerd.log" 2>&1 </dev/null 8>&- 9>&- &
     started=$!
     echo "$started" >"$state/pid"
     end=$(($(date +%s) + start_timeout_s))
