@@ -1,4 +1,4 @@
-"""The tables. Columns that mirror a record (`sandbox_server.records`, `sandbox_server.verdicts`) have the name of its field.
+"""The tables. Columns that mirror a field of `sandbox_server.records` or `sandbox_server.verdicts` have its name.
 
 Times are Unix seconds (UTC). No foreign keys: the journal may reach SQL before the session's own row does.
 """
