@@ -69,7 +69,7 @@ class DockerContainer:
 
     async def workdir(self) -> str:
         """See `Container.workdir`."""
-        return str((await self._inspect())["Config"]["WorkingDir"] or "/")
+        return str((await self._inspect())["Config"].get("WorkingDir") or "/")
 
     async def _inspect(self) -> dict[str, Any]:
         found: dict[str, Any] = await self._engine.call(lambda api: api.inspect_container(self._id))

@@ -98,9 +98,9 @@ class CpuTimes:
         try:
             async with self._asking:
                 told = await self._engine.call(lambda api: stats(api, container_id))
-            used = int(told["cpu_stats"]["cpu_usage"]["total_usage"]) / 1e9
-        except (SandboxLost, KeyError):
+        except SandboxLost:
             return None
+        used = int((told["cpu_stats"].get("cpu_usage") or {}).get("total_usage", 0)) / 1e9
         return used or None  # the engine tells 0 for one that does not run
 
 

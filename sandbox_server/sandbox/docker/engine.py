@@ -14,6 +14,7 @@ import docker
 from docker.utils import kwargs_from_env
 
 from sandbox_server.errors import EngineUnavailable, ServiceError
+from sandbox_server.sandbox.docker.answers import Client
 from sandbox_server.sandbox.docker.breaker import Breaker
 from sandbox_server.sandbox.docker.failure import stream_refused, translate
 
@@ -65,7 +66,7 @@ class Engine:
         self._timeout_s = timeout_s
         # use_ssh_client and version negotiation are left to the SDK
         try:
-            self._api = docker.APIClient(
+            self._api = Client(
                 base_url=self._url,
                 tls=self._tls or False,
                 timeout=max(1, round(timeout_s)),

@@ -166,7 +166,7 @@ class DockerExecStream:
     async def exit_code(self) -> int | None:
         """See `ExecStream.exit_code`."""
         state: dict[str, Any] = await self._engine.call(lambda api: api.exec_inspect(self._id))
-        code: int | None = None if state["Running"] else state["ExitCode"]
+        code: int | None = None if state["Running"] else state.get("ExitCode")
         return code
 
     async def resize(self, rows: int, cols: int) -> None:

@@ -148,7 +148,7 @@ class Making:
         """Path -> volume, for each service that has volumes."""
         volumes: dict[str, dict[str, str]] = {}
         for service in self._spec.services:
-            config = (await self._engine.call(partial(_image, service.image)))["Config"] or {}
+            config = (await self._engine.call(partial(_image, service.image))).get("Config") or {}
             self._checks[service.name] = service.health or _own_check(config.get("Healthcheck") or {})
             # volumes that the image declares would be on the host's disk without a limit
             declared = sorted(config.get("Volumes") or ())
@@ -281,7 +281,7 @@ class Making:
             while asyncio.get_running_loop().time() < ends:
                 found: dict[str, Any] = await self._engine.call(lambda api: api.exec_inspect(made["Id"]))
                 if not found["Running"]:
-                    return bool(found["ExitCode"] == 0)
+                    return bool(found.get("ExitCode") == 0)
                 await asyncio.sleep(_LOOK_S)
         except ServiceError as error:  # it exited, or its image has no such program; the next round finds out which
             log.info("health check not run", code=error.code, error=error.detail)

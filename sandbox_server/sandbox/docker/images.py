@@ -134,9 +134,9 @@ class Images:
         """See `sandbox.image.Images.all`."""
         found: list[dict[str, Any]] = await self._engine.call(lambda api: api.images())
         return [
-            ImageInfo(self.named(name), image["Id"], image["Labels"] or {})
+            ImageInfo(self.named(name), image["Id"], image.get("Labels") or {})
             for image in found
-            for name in image["RepoTags"] or ()
+            for name in image.get("RepoTags") or ()
             if name != "<none>:<none>"
         ]
 
@@ -144,7 +144,7 @@ class Images:
         """See `sandbox.image.Images.stored`."""
         images: list[dict[str, Any]] = await self._engine.call(lambda api: api.images(all=True))
         containers: list[dict[str, Any]] = await self._engine.call(lambda api: api.containers(all=True))
-        needed = {c["ImageID"] for c in containers} | {image["ParentId"] for image in images}
+        needed = {c["ImageID"] for c in containers} | {image.get("ParentId") for image in images}
         return [
             StoredImage(
                 names=tuple(map(self.named, image["RepoTags"])),
@@ -155,7 +155,7 @@ class Images:
                 used=image["Id"] in needed,
             )
             for image in images
-            if image["RepoTags"] and image["RepoTags"] != ["<none>:<none>"]
+            if image.get("RepoTags") not in (None, [], ["<none>:<none>"])
         ]
 
     async def remove(self, name: str) -> bool:
@@ -176,7 +176,7 @@ class Images:
 
     def was_pulled(self, image: dict[str, Any]) -> bool:
         """Whether a registry has it, judged by the engine's listing."""
-        return bool(image["RepoDigests"])
+        return bool(image.get("RepoDigests"))
 
     def used(self, name: str) -> None:
         """Note that the image is used now."""

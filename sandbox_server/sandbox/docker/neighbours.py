@@ -67,7 +67,7 @@ class Neighbours:
         found = await self._engine.call(lambda api: api.containers(all=True, filters=wanted))
         await asyncio.gather(*(self._gone(_container, one["Id"]) for one in found))
         volumes = await self._engine.call(lambda api: api.volumes(filters=wanted))
-        await asyncio.gather(*(self._gone(_volume, one["Name"]) for one in volumes["Volumes"] or ()))
+        await asyncio.gather(*(self._gone(_volume, one["Name"]) for one in volumes.get("Volumes") or ()))
         networks = await self._engine.call(lambda api: api.networks(filters=wanted))
         await asyncio.gather(*(self._gone(_network, one["Id"]) for one in networks))
 
@@ -84,7 +84,7 @@ class Neighbours:
         """The group of the sandbox in this container; "" if there is none, or no such container."""
         with suppress(SandboxLost):
             found: dict[str, Any] = await self._engine.call(lambda api: api.inspect_container(container_id))
-            return str((found["Config"]["Labels"] or {}).get(GROUP, ""))
+            return str((found["Config"].get("Labels") or {}).get(GROUP, ""))
         return ""
 
     async def services(self, group: str) -> list[str]:
@@ -109,7 +109,7 @@ class Neighbours:
         volumes = await self._engine.call(lambda api: api.volumes(filters={"label": GROUP}))
         networks = await self._engine.call(lambda api: api.networks(filters={"label": GROUP}))
         kept = self._made | {one["Labels"][GROUP] for one in containers if one["Labels"].get(ROLE) != SERVICE}
-        parts = [*containers, *(volumes["Volumes"] or ()), *networks]
+        parts = [*containers, *(volumes.get("Volumes") or ()), *networks]
         left = {part["Labels"][GROUP] for part in parts if self._may_go(part["Labels"])} - kept
         removed = 0
         for group in sorted(left):

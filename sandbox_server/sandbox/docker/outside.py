@@ -1,7 +1,6 @@
 """Inspects containers through the engine's API; see `sandbox.outside`."""
 
 import asyncio
-import json
 import os
 import posixpath
 import stat
@@ -19,6 +18,7 @@ from docker import APIClient
 from sandbox_server import telemetry
 from sandbox_server.errors import EngineUnavailable, SandboxLost, ServiceError
 from sandbox_server.sandbox.base import ContainerSpec, Runtime, Sandbox
+from sandbox_server.sandbox.docker.answers import read
 from sandbox_server.sandbox.docker.cgroup import Kills, Processes, kills
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.stats import stats
@@ -247,7 +247,7 @@ def _copy(api: APIClient, source: str, folder: str, target: str, parent: str, de
         except requests.HTTPError as e:
             raise docker.errors.APIError(str(e), response=answer, explanation=answer.text[:500]) from e
         # Go's os.ModeDir; a link in place of the folder would be copied as a link
-        if not json.loads(b64decode(answer.headers["X-Docker-Container-Path-Stat"]))["mode"] >> 31 & 1:
+        if not read(b64decode(answer.headers.get("X-Docker-Container-Path-Stat", "")))["mode"] >> 31 & 1:
             raise Unseen(f"{folder} is no longer a folder")
         api.put_archive(target, parent, _bounded(answer, deadline))
 

@@ -162,7 +162,7 @@ class DockerRuntime:
         if known is not None:
             return known
         found: dict[str, Any] = await self._engine.call(lambda api: api.inspect_container(container_id))
-        labels = found["Config"]["Labels"] or {}
+        labels = found["Config"].get("Labels") or {}
         if labels.get(NODE) != self._config.node or TOKEN not in labels:
             raise SandboxLost(f"the container {container_id[:12]} is not one of node {self._config.node}")
         rules = labels.get(EGRESS, "")

@@ -16,4 +16,4 @@ class PodmanImages(Images):
 
     def was_pulled(self, image: dict[str, Any]) -> bool:
         """See `Images.was_pulled`. Built and loaded images have a digest too, of the registry `localhost`."""
-        return any(not digest.startswith("localhost/") for digest in image["RepoDigests"] or ())
+        return any(not digest.startswith("localhost/") for digest in image.get("RepoDigests") or ())

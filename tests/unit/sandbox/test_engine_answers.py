@@ -1,7 +1,7 @@
 """What listens at the engine's address may be something else: a forward that failed, a proxy, an SSH server."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -9,6 +9,8 @@ import pytest
 
 from sandbox_server.errors import EngineUnavailable
 from sandbox_server.sandbox.docker.engine import Engine
+from sandbox_server.sandbox.docker.runtime import DockerRuntime, RuntimeConfig
+from tests.conformance.sandbox.specs import spec
 
 VERSION = b'{"ApiVersion": "1.41"}'
 
@@ -45,3 +47,43 @@ async def test_another_protocol_is_no_answer(tmp_path: Path, answer: bytes) -> N
             await engine.hijack("/containers/0/attach")
         with pytest.raises(EngineUnavailable):
             await engine.probe(timeout_s=5)
+
+
+CALLS: dict[str, Callable[[DockerRuntime], Awaitable[object]]] = {
+    "create": lambda runtime: runtime.create(spec()),
+    "attach": lambda runtime: runtime.attach("0" * 64),
+    "list": lambda runtime: runtime.list(),
+    "connect": lambda runtime: runtime.connect("0" * 64, on=True),
+    "facts": lambda runtime: runtime.facts(),
+    "disk": lambda runtime: runtime.disk_usage(),
+    "leftovers": lambda runtime: runtime.remove_leftovers(),
+    "seen": lambda runtime: runtime.outside.see("0" * 64),
+    "changed": lambda runtime: runtime.outside.changed("0" * 64),
+    "image": lambda runtime: runtime.images.find("x"),
+    "images": lambda runtime: runtime.images.all(),
+    "stored": lambda runtime: runtime.images.stored(),
+    "commit": lambda runtime: runtime.images.commit("0" * 64, "a:b", {}),
+}
+NOTHING_THERE = {
+    "list": [b"[]"],
+    "disk": [b"[]"],
+    "images": [b"[]", b"[{}]"],
+    "stored": [b"[]"],
+    "changed": [b"{}", b'{"State": null}'],
+}
+"""Call -> what a healthy engine may answer too."""
+
+
+@pytest.mark.parametrize("body", [b"null", b"[]", b"{}", b"[null]", b"[{}]", b'{"State": null}', b'"no"', b"7"])
+@pytest.mark.parametrize("call", CALLS)
+async def test_an_answer_without_its_parts_is_a_broken_engine(tmp_path: Path, call: str, body: bytes) -> None:
+    """An engine, or a proxy before it, that answered `null` with 200 made each request a 500, not to be sent again."""
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+    async with answering(tmp_path / "engine.sock", lambda: head + body) as engine:
+        runtime = DockerRuntime(engine, RuntimeConfig(node="n", fifos=tmp_path))
+        try:
+            await CALLS[call](runtime)
+        except EngineUnavailable as error:
+            assert error.retryable and "docker info" in error.detail
+        else:
+            assert body in NOTHING_THERE.get(call, ())
