@@ -193,7 +193,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             loops=base.loops,
             probes={
                 "docker": base.runtime.ping,
-                "redis": base.data.store.ping,
+                "redis": base.data.store.check,
                 "sql": database.ping,
                 "node": sessions.placement.ready,
                 "data": work.data_disk.check,

@@ -26,6 +26,7 @@ from sandbox_server.images.engine_disk import used_pct
 from sandbox_server.settings import Settings
 from sandbox_server.state.connection import Connection
 from sandbox_server.state.embedded import find_binary
+from sandbox_server.state.keys import Keys
 
 app = typer.Typer()
 
@@ -129,10 +130,10 @@ async def _redis(settings: Settings) -> str:
         return f"embedded, {await asyncio.to_thread(find_binary)}, data in {settings.data_dir}"
     connection = Connection(settings.redis_url, timeout_s=settings.redis_timeout_s)
     try:
-        await connection.run(connection.redis.ping())
+        await connection.check(Keys().written(f"doctor-{settings.node_id}"))
     finally:
         await connection.close()
-    return "external, answers"
+    return "external, answers and takes writes"
 
 
 async def _sql(settings: Settings) -> str:

@@ -156,7 +156,9 @@ def _total(counts: Sequence[VerdictCount]) -> int:
 def _no_node(seen: Evidence) -> Finding | None:
     if any(node.status == Status.READY for node in seen.nodes):
         return None
-    why = "No node has a heartbeat." if not seen.nodes else "All nodes are draining: nothing new starts."
+    why = "No node has a heartbeat: no server runs, or Redis takes no writes (`sandbox-server doctor`)."
+    if seen.nodes:
+        why = "All nodes are draining: nothing new starts."
     return Finding(Word.INFRASTRUCTURE, "no_node", why, "nodes")
 
 

@@ -20,9 +20,11 @@ from sandbox_server.state.pipeline import WHAT_NEXT, ErrorAnswer, Pipeline, Word
 
 _CONNECTIONS = 16
 """Size of the pool of one process."""
+_CHECKED_S = 60
 _ADVICE = {
     "used memory > 'maxmemory'": "its memory is full: raise it, or lower SANDBOX_RESULT_TTL_S",
     "MISCONF": "free space on its disk",
+    "read only replica": "it is a replica: SANDBOX_REDIS_URL has to name the primary",
 }
 """Word of an error reply -> what its operator can do."""
 
@@ -97,6 +99,14 @@ class Connection:
             if not str(error).startswith("NOSCRIPT"):
                 raise _unavailable(error) from error
         return await self.send("EVAL", script.text, len(keys), *keys, *args)  # a fresh Redis lacks it
+
+    async def check(self, key: str) -> None:
+        """Write `key`, for a minute.
+
+        Raises:
+            StateUnavailable: Redis does not answer, or takes no writes now; waits for no end of an outage.
+        """
+        await self.run(self.redis.set(key, "1", ex=_CHECKED_S))
 
     async def close(self) -> None:
         """Close all connections."""

@@ -41,6 +41,7 @@
 | logout:<digest>      | string | set once this login to the pages ended    | when the login's time is over          |
 | meter:<name>         | string | last reading of a container's or a        | two windows of the quotas after the    |
 |                      |        | grading's meter, in seconds               | last reading                           |
+| written:<node>       | string | set by a check that Redis takes writes     | a minute later                         |
 | used:<kind>:<digest> | hash   | slice of the window -> seconds that the   | a window after the last use            |
 |                      |        | account used in it                        |                                        |
 
@@ -172,6 +173,10 @@ class Keys:
     def ends(self, node: str) -> str:
         """Sessions of the node to be ended."""
         return f"{self.prefix}ends:{node}"
+
+    def written(self, node: str) -> str:
+        """What a check writes."""
+        return f"{self.prefix}written:{node}"
 
     def logout(self, digest: str) -> str:
         """Set once the login ended."""

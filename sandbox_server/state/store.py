@@ -119,9 +119,9 @@ class Store:
         seconds, micros = await self._connection.send("TIME")
         return int(seconds) + int(micros) / 1e6
 
-    async def ping(self) -> None:
-        """Raise StateUnavailable if Redis does not answer in time."""
-        await self._connection.send("PING")
+    async def check(self) -> None:
+        """Raise StateUnavailable if Redis does not answer in time, or takes no writes: it is full, or a replica."""
+        await self._connection.check(self._keys.written(self._node))
 
     async def put_session(self, record: SessionRecord) -> None:
         """Write a session, new or rebuilt, replacing any former record."""

@@ -22,7 +22,7 @@ async def test_a_redis_that_hangs_is_an_error_within_the_bound(url: str, keys: K
     """A request would hang with it."""
     connection = Connection(url, timeout_s=0.3)
     store = Store(connection, keys, node="n1", lock_lease_s=30, result_ttl_s=60)
-    await store.ping()
+    await store.check()
     admin = Redis.from_url(url)
     await admin.client_pause(4000)  # what follows waits for its end
     began = time.monotonic()
@@ -53,6 +53,34 @@ async def test_a_full_redis_says_what_to_do(url: str, connection: Connection, ke
     assert await connection.send("SET", keys.nodes, "1") == b"OK"
 
 
+@pytest.mark.parametrize(
+    ("spoil", "mend", "said"),
+    [
+        (("CONFIG", "SET", "maxmemory", "1"), ("CONFIG", "SET", "maxmemory", "0"), "raise it"),
+        (("REPLICAOF", "127.0.0.1", "1"), ("REPLICAOF", "NO", "ONE"), "SANDBOX_REDIS_URL has to name the primary"),
+    ],
+)
+async def test_a_redis_that_takes_no_writes_is_not_ready(
+    url: str, keys: Keys, spoil: tuple[str, ...], mend: tuple[str, ...], said: str
+) -> None:
+    """It answered a ping, so /readyz and `doctor` said ok, and a balancer sent it the starts that it refused."""
+    connection = Connection(url, timeout_s=5, outage_s=60)
+    store = Store(connection, keys, node="n1", lock_lease_s=30, result_ttl_s=60)
+    admin = Redis.from_url(url)
+    try:
+        await store.check()
+        assert 0 < await admin.ttl(keys.written("n1")) <= 60
+        await admin.execute_command(*spoil)
+        with pytest.raises(StateUnavailable, match=said):
+            async with asyncio.timeout(20):  # a readiness that waits for the end of an outage tells nothing
+                await store.check()
+    finally:
+        await admin.execute_command(*mend)
+        await admin.aclose()
+    await store.check()
+    await connection.close()
+
+
 async def test_a_cancellation_is_never_swallowed(url: str) -> None:
     """A shutdown, or a request past its deadline, would wait for ever: redis-py loses one that comes as it connects."""
 
@@ -75,7 +103,7 @@ async def test_no_redis_is_an_error(tmp_path_factory: pytest.TempPathFactory) ->
     connection = Connection(f"unix://{tmp_path_factory.mktemp('x')}/none.sock", timeout_s=0.5)
     store = Store(connection, Keys(), node="n1", lock_lease_s=30, result_ttl_s=60)
     with pytest.raises(StateUnavailable):
-        await store.ping()
+        await store.check()
     with pytest.raises(StateUnavailable):
         async with store.lock("7", 1):
             raise AssertionError
