@@ -22,6 +22,7 @@ from sandbox_server.catalogue.instances import Instances
 from sandbox_server.cli import configuration
 from sandbox_server.cli.progress import Progress, progress
 from sandbox_server.errors import ServiceError
+from sandbox_server.grading.altering import together
 from sandbox_server.grading.assay import Assay, Finding, finding
 from sandbox_server.grading.assaying import Assaying, Plan
 from sandbox_server.grading.assays import Assays
@@ -87,7 +88,7 @@ class _Certifying:
                 work.failed = f"{error.code}: {error.detail}"
             self._bar.tell(f"{phase}: {work.instance.instance_id} {work.failed}".rstrip())
 
-        await asyncio.gather(*map(one, works))
+        await together(*map(one, works))  # no signal leaves one behind that still has a container
 
     async def _repeat(self, work: _Work, *, load: bool) -> None:
         if self._assaying.missing(work.assay, load=load):

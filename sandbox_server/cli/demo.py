@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -69,6 +70,7 @@ def demo(
     Their images must be there: `sandbox-server images build samples`.
     """
     examples = examples or kit_path("examples")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # else the server that it starts outlives it
     try:
         with _served(url, examples) as base_url, httpx.Client(base_url=base_url, timeout=300.0) as client:
             wrong = sum(_drive(client, sample) for sample in _samples(examples))

@@ -20,7 +20,7 @@ from sandbox_server.app.limits import image_rules
 from sandbox_server.app.state import open_connection
 from sandbox_server.app.workspaces import open_workspaces
 from sandbox_server.catalogue.instances import Instances
-from sandbox_server.cli import configuration
+from sandbox_server.cli import configuration, signalled
 from sandbox_server.cli.kit import kit_path
 from sandbox_server.cli.progress import progress
 from sandbox_server.errors import ServiceError
@@ -80,7 +80,7 @@ def prepare(
     ids: list[str] | None = typer.Argument(None, metavar="ID", help="Ids of instances; none: all."),  # noqa: B008 -- typer reads it
 ) -> None:
     """Prepare the images of these instances, or of all, so that a first start is as fast as later ones."""
-    if failed := asyncio.run(_prepare(ids or [])):
+    if failed := signalled.run(_prepare(ids or [])):
         raise SystemExit(f"error: {failed} images could not be prepared")
 
 

@@ -20,7 +20,7 @@ from sandbox_server.catalogue.localization.fetched import Fetched
 from sandbox_server.catalogue.localization.task import TaskOptions
 from sandbox_server.catalogue.localization.trees import CloneFolder
 from sandbox_server.catalogue.localization.truth import AnswerFormat, RewardItem
-from sandbox_server.cli import configuration
+from sandbox_server.cli import configuration, signalled
 from sandbox_server.cli.localizing import Localizing
 from sandbox_server.cli.progress import progress
 from sandbox_server.errors import RowRejected
@@ -125,7 +125,7 @@ def verify_instances(
     """Grade the gold patch and the unpatched tree of these instances, or of all: only gold may resolve."""
     # only this verb needs an engine and the graders
     verify = importlib.import_module("sandbox_server.cli.verify").verify
-    if unsound := asyncio.run(verify(ids or [], jobs=jobs)):
+    if unsound := signalled.run(verify(ids or [], jobs=jobs)):
         raise SystemExit(f"error: {unsound} not sound")
 
 
@@ -143,7 +143,7 @@ def certify_instances(
     """
     # as for `verify`
     certify = importlib.import_module("sandbox_server.cli.certify").certify
-    if unsound := asyncio.run(certify(ids or [], jobs=jobs, times=times, mutants=mutants, again=again)):
+    if unsound := signalled.run(certify(ids or [], jobs=jobs, times=times, mutants=mutants, again=again)):
         raise SystemExit(f"error: {unsound} not sound")
 
 

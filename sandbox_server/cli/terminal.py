@@ -14,7 +14,7 @@ import struct
 import termios
 import threading
 import tty
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +22,8 @@ from typing import Any
 import httpx
 import typer
 
-from sandbox_server.cli import api
+from sandbox_server.cli import api, signalled
+from sandbox_server.cli.signalled import SIGNALLED
 from sandbox_server.errors import ServiceError
 from sandbox_server.insight.harmless import for_terminal
 from sandbox_server.sandbox.bash.boot import STATE
@@ -36,8 +37,6 @@ _CALL_S = 30.0
 _PIECE = 64 << 10
 _HEAD = struct.Struct(">BL")
 _LAST = 2
-_SIGNALLED = 128
-"""Exit code of what a signal ended, without the signal's number; as in a shell."""
 
 _RC = rf"""
 __term=$TERM
@@ -63,26 +62,7 @@ def open_copy(sid: str, at: int | None) -> int:
     Raises:
         NoServer, Disconnected; ServiceError: the server refused; has its message.
     """
-    return asyncio.run(_until_signalled(_open(sid, at)))
-
-
-async def _until_signalled(work: Coroutine[Any, Any, int]) -> int:
-    """The result of `work`; a signal cancels it, and then it is the signal's exit code."""
-    loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
-    came: list[int] = []
-
-    def stop(number: int) -> None:
-        came.append(number)
-        task.cancel()
-
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop, number)
-    try:
-        return await task
-    except asyncio.CancelledError:
-        if not came:
-            raise
-        return _SIGNALLED + came[0]
+    return signalled.run(_open(sid, at))
 
 
 async def _open(sid: str, at: int | None) -> int:
@@ -160,7 +140,7 @@ class _Copy:
                         await asyncio.to_thread(_write, 2 if stream == "stderr" else 1, base64.b64decode(text))
                 elif "end" in event:
                     code = int(event["end"].get("exitCode", 0))
-                    return code if code >= 0 else _SIGNALLED + signal.SIGKILL
+                    return code if code >= 0 else SIGNALLED + signal.SIGKILL
         raise Disconnected("the connection to the copy's shell was cut off")
 
     async def _events(self, asked: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:

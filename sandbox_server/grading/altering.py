@@ -207,7 +207,8 @@ async def running(works: Iterable[Coroutine[Any, Any, T]]) -> AsyncIterator[list
         yield tasks
     finally:
         for task in tasks:
-            task.cancel()
+            if not task.cancelling():  # a second time would interrupt the removal of its container
+                task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
 

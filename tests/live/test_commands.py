@@ -1,6 +1,7 @@
 """The command line beside a running server."""
 
 import json
+import signal
 from pathlib import Path
 
 import httpx
@@ -8,7 +9,8 @@ import pytest
 
 from tests.conftest import ROOT
 
-from .serving import Server
+from .forking import forker
+from .serving import Server, engine, until
 
 
 def test_sessions(live: Server) -> None:
@@ -50,6 +52,20 @@ def test_images_and_gc(live: Server) -> None:
 def test_verify(live: Server) -> None:
     """`verify` accepts an instance whose own fix fails its tests, or rejects a valid one."""
     assert "1 of 1 sound" in live.cli("instances", "verify", "samples__timespan-7")
+
+
+@pytest.mark.parametrize("verb", ["verify", "certify"])
+def test_a_terminated_command_removes_its_containers(live: Server, tmp_path: Path, verb: str) -> None:
+    """SIGTERM, as of a scheduler or `docker stop`, left containers that only `gc` removed, hours later."""
+    with (tmp_path / "out").open("wb") as out:
+        process = forker().start(
+            ["instances", verb, "samples__ledger-12"], live.environment, out.fileno(), out.fileno()
+        )
+    guest = f"sandbox.node={live.node}+{verb}-{process.pid}"
+    until(lambda: engine().containers(all=True, filters={"label": guest}), what="its container")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 128 + signal.SIGTERM, (tmp_path / "out").read_text()
+    assert not engine().containers(all=True, filters={"label": guest})
 
 
 def test_certify(live: Server) -> None:
