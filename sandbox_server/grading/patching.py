@@ -39,6 +39,8 @@ _PATCH_FILE = "/tmp/patch.diff"
 _PLAIN_FILE = "/tmp/patch.plain"
 _NO_GIT, _REFUSED, _NOT_CLEARED, _NO_ROOM, _NOT_PLACED = 2, 3, 4, 5, 6
 _FIRST_TIER, _NO_TIER = 10, 9
+_SAID = 2000
+_SAID_BYTES = 4 * _SAID  # at most four for a character
 
 # Arguments: the patch's size in bytes ("" for no patch), the size of its plain form for GNU patch (0: none), the number
 # of paths to remove after the patch, those paths, then path and size of each file to place. Stdin: the patch, its plain
@@ -73,13 +75,13 @@ has_room() {{
 }}
 apply() {{
     tier={_FIRST_TIER}
-    take as_bytes {APPLY_COMMANDS[0]} && return
+    take as_bytes {APPLY_COMMANDS[0]} && exit $tier
     for command in {" ".join(quote(command) for command in APPLY_COMMANDS)}; do
         if [ "$tier" -gt {_FIRST_TIER} ]; then {RESET_COMMAND}; fi
-        take $command && return
+        take $command && exit $tier
         tier=$((tier + 1))
     done
-    take {ACCEPT_COMMAND} && return
+    take {ACCEPT_COMMAND} && exit $tier
     has_room "$size" || exit {_NO_ROOM}
     exit {_REFUSED}
 }}
@@ -95,7 +97,10 @@ place() {{
 if [[ $size ]]; then
     command -v git > /dev/null || exit {_NO_GIT}
     head -c "$size" > {_PATCH_FILE} && head -c "$plain" > {_PLAIN_FILE} || exit {_NO_ROOM}
-    apply < /dev/null
+    # a patch of many hunks that fail makes hundreds of megabytes of messages
+    apply < /dev/null 2>&1 | tail -c {_SAID_BYTES}
+    tier=${{PIPESTATUS[0]}}
+    ((tier >= {_NO_TIER})) || exit "$tier"
 fi
 while (($#)); do
     place "$1" "$2" || {{ echo "$1"; exit {_NOT_PLACED}; }}
@@ -115,7 +120,7 @@ class Applied:
     tier: str
     """The command that applied it; "" if none did, or there was no patch."""
     said: str
-    """The last 2000 characters of output."""
+    """The last characters of its output, at most `_SAID`."""
     refused: bool = False
     """There was a patch, and no command applied it."""
     unplaced: str = ""
@@ -151,7 +156,7 @@ async def apply_patch(
         merge_streams=True,
         keep_bytes=1 << 16,
     )
-    said = result.stdout.text()[-2000:]
+    said = result.stdout.text()[-_SAID:]
     if result.exit_code is None:
         raise InfrastructureError(f"the patch was not applied within {timeout_s:.0f} s")
     tiers = ("", *APPLY_COMMANDS, ACCEPT_COMMAND)

@@ -41,8 +41,7 @@ class GitReading:
             )
         except GitFailed as error:
             return f"git cannot read it: {error.said}" if error.ended_by_us else ""
-        seen = await asyncio.to_thread(touched_paths, patch)
-        unseen = sorted(set(map(_path, filter(None, answer.split(b"\0")))) - seen)
+        unseen = await asyncio.to_thread(_unseen, answer, patch)
         if not unseen:
             return ""
         names = ", ".join(name.encode("utf-8", "backslashreplace").decode() for name in unseen[:3])
@@ -53,6 +52,11 @@ class GitReading:
         if self._home is not None:
             shutil.rmtree(self._home, ignore_errors=True)
             self._home = None
+
+
+def _unseen(answer: bytes, patch: bytes) -> list[str]:
+    """Paths in the answer of git that the guard does not see in the patch."""
+    return sorted(set(map(_path, filter(None, answer.split(b"\0")))) - touched_paths(patch))
 
 
 def _path(entry: bytes) -> str:
@@ -91,7 +95,8 @@ def _hunks(text: bytes) -> bytes:
     """The hunks at the beginning of `text`, up to the first line that belongs to none."""
     kept: list[bytes] = []
     old = new = 0
-    for line in _LINE.findall(text):
+    for found in _LINE.finditer(text):  # `findall` would hold the other threads, the event loop too, until its end
+        line = found[0]
         if old > 0 or new > 0:
             if line[:1] not in b" -+\\\r\n":
                 break

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,9 @@ from sandbox_server.errors import EngineUnavailable
 from sandbox_server.grading.base import Baseline, GradeRequest
 from sandbox_server.grading.queue import GradingQueue
 from sandbox_server.sandbox.base import ContainerSpec, Sandbox
+from sandbox_server.sandbox.bash.sandbox import BashSandbox
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
+from sandbox_server.sandbox.output import ExecResult
 from sandbox_server.verdicts import Verdict, VerdictName
 from tests.conformance.grading.calc_bench import ENDLESS, Bench
 from tests.conformance.grading.calc_repository import FIXED, TREE
@@ -64,6 +67,24 @@ async def test_a_patch_of_another_tree_fails(bench: Bench) -> None:
     verdict = await bench.grade(patch)
     assert (verdict.name, verdict.mask, verdict.patch_applied) == (VerdictName.PATCH_FAILED, False, False)
     assert "does not apply" in verdict.cause
+
+
+async def test_a_patch_of_many_hunks_that_fail(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """13 MB of them made 200 MB of messages in small writes: three attempts of two minutes each, then a mask."""
+    results: list[ExecResult] = []
+    execute = BashSandbox.exec
+
+    async def noted(*args: Any, **how: Any) -> ExecResult:
+        results.append(await execute(*args, **how))
+        return results[-1]
+
+    monkeypatch.setattr(BashSandbox, "exec", noted)
+    head = f"diff --git a/{_CALC} b/{_CALC}\n--- a/{_CALC}\n+++ b/{_CALC}\n"
+    verdict = await bench.grade((head + "@@ -1 +1 @@\n-never\n+there\n" * 5000).encode())
+    assert (verdict.name, verdict.mask) == (VerdictName.PATCH_FAILED, False)
+    assert "does not apply" in verdict.cause
+    said = results[-1].stdout
+    assert not said.dropped and 1000 < len(said.head + said.tail) <= 8000
 
 
 async def test_the_unpatched_tree_can_be_run(bench: Bench) -> None:
