@@ -4,6 +4,7 @@ Separate from `parts`, because the library of `state.jobs` is expensive to impor
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -101,6 +102,20 @@ async def _keep(embedded: EmbeddedRedis) -> None:
         await asyncio.to_thread(embedded.start)
 
 
+async def _follow(store: Store) -> None:
+    """Follow the clock of Redis. Raises StateUnavailable."""
+    began = time.monotonic()
+    told = await store.time()
+    took_s = time.monotonic() - began
+    off_s = clock.follow(told + took_s / 2)
+    if abs(off_s) > _CLOCKS_APART_S + took_s:
+        log.warning(
+            "the clock of this server and that of Redis have come apart; this one goes up to a tenth faster or slower"
+            " until they agree. Was a host suspended, or its clock set?",
+            seconds=round(off_s, 1),
+        )
+
+
 @asynccontextmanager
 async def _store_at(url: str, settings: Settings, sink: ActionSink, loops: Loops) -> AsyncIterator[State]:
     keys = Keys()
@@ -129,9 +144,11 @@ async def _store_at(url: str, settings: Settings, sink: ActionSink, loops: Loops
                 "this host's clock differs from that of Redis; the service uses Redis's", seconds=round(off_s, 1)
             )
         flushing = loops.start(settings.journal_flush_s, flusher.flush, name="journal")
+        following = loops.start(clock.FOLLOW_S, partial(_follow, store), name="clock")
         try:
             yield State(store, boxes, BegunCommands(connection, keys), nodes, runs, jobs, signals, usage, logouts)
         finally:
+            await following.stop()
             await signals.close()
             await jobs.close()
             # a cancelled transaction would delay the next one

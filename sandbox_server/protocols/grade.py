@@ -1,6 +1,5 @@
 """Our own endpoints for scoring: batches without a session, a trainer's report on a rollout, means over rollouts."""
 
-import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated, Any, cast
@@ -8,6 +7,7 @@ from typing import Annotated, Any, cast
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError
 
+from sandbox_server import clock
 from sandbox_server.catalogue.localization.truth import AnswerFormat, RewardItem, Truth
 from sandbox_server.catalogue.rollouts import Rollouts
 from sandbox_server.errors import MalformedRequest, ServiceError
@@ -184,7 +184,7 @@ async def rollout_metrics(
     since: Annotated[float | None, Query(ge=0, le=1e12, allow_inf_nan=False)] = None,
 ) -> Response:
     """Means over the rollouts graded since `since` (Unix seconds; default: a day ago), of one run or all."""
-    after = time.time() - _DAY_S if since is None else since
+    after = clock.now() - _DAY_S if since is None else since
     found = await cast(Rollouts, request.app.state.rollouts).rollup(
         since=after, run=run, owner=owner_of_caller(request)
     )

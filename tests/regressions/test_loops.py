@@ -58,6 +58,7 @@ ROUNDS: dict[str, tuple[Any, str]] = {
     "cpu": (Metering, "look"),
     "cpu-weights": (DockerRuntime, "weigh"),
     "embedded-redis": (state, "_keep"),
+    "clock": (state, "_follow"),
     "leases": (Leases, "_renew"),
     "signals": (Signals, "_read"),
     "journal": (JournalFlusher, "flush"),
