@@ -216,7 +216,7 @@ class TooManySnapshots(RequestError):
 
 
 class SandboxPaused(RequestError):
-    """The box is paused: resume it first. Nothing was run."""
+    """The box is paused, or the container of a session frozen from outside: resume it first. Nothing new was run."""
 
     code = "sandbox_paused"
     http_status = 409

@@ -18,6 +18,8 @@ class ContainerState:
     """Its first process lives; true also while it is frozen."""
     oom_killed: bool
     """The kernel killed one of its processes at its memory limit, in the current run or, once ended, the last one."""
+    frozen: bool
+    """None of its processes runs until it is resumed."""
 
 
 class ExecStream(Protocol):

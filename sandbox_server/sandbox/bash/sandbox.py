@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from sandbox_server import telemetry
-from sandbox_server.errors import EngineUnavailable, SandboxLost
+from sandbox_server.errors import EngineUnavailable, SandboxLost, SandboxPaused
 from sandbox_server.sandbox.base import ExecResult, Process, Size
 from sandbox_server.sandbox.bash import files
 from sandbox_server.sandbox.bash.clock import SandboxClock
@@ -50,7 +50,9 @@ class BashSandbox(BashFileSystem):
         )
         self._restarts = 0
         self.boot_s: Mapping[str, float] = {}
-        self._shell = BashShell(open_terminal=self._reattach, signal=container.signal, restart=self._restart)
+        self._shell = BashShell(
+            open_terminal=self._reattach, signal=container.signal, restart=self._restart, check=self._not_frozen
+        )
 
     @property
     def container_id(self) -> str:
@@ -179,6 +181,13 @@ class BashSandbox(BashFileSystem):
         if not (await self._container.state()).running:
             raise SandboxLost(f"the container {self.container_id[:12]} is not running")
         return await self._attach()
+
+    async def _not_frozen(self) -> None:
+        if (await self._container.state()).frozen:
+            raise SandboxPaused(
+                "the session's container is frozen, by `docker pause` or because the session is being ended; what ran"
+                " in it goes on once it is resumed (`docker unpause`)"
+            )
 
     async def _restart(self, shell: BashShell) -> tuple[Terminal, bool]:
         self._restarts += 1

@@ -12,6 +12,7 @@ import math
 import secrets
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from sandbox_server.errors import EngineUnavailable, SandboxLost
 from sandbox_server.sandbox.base import ShellOutcome, ShellResult
@@ -42,11 +43,15 @@ class BashShell:
         open_terminal: Callable[["BashShell"], Awaitable[Terminal]],
         signal: Callable[[str], Awaitable[None]],
         restart: Callable[["BashShell"], Awaitable[tuple[Terminal, bool]]],
+        check: Callable[[], Awaitable[None]],
     ) -> None:
-        """`restart` starts the container again and returns its new terminal and whether it had run out of memory."""
+        """`restart` starts the container again and returns its new terminal and whether it had run out of memory.
+        `check` raises SandboxPaused: it is frozen. SandboxLost: it does not exist.
+        """
         self._open_terminal = open_terminal
         self._signal = signal
         self._restart = restart
+        self._check = check
         self._terminal: Terminal | None = None
         self._turn: Turn | None = None
         self._ready = asyncio.Event()
@@ -254,7 +259,10 @@ class BashShell:
         answers.
 
         `arrived` is set when the shell answers; for a turn started by another server, at any prompt.
+        Raises SandboxPaused: the container is frozen, so the command is not to blame; the next `run` stops it.
         """
+        with suppress(SandboxLost):  # what follows finds out
+            await self._check()
         arrived = arrived or turn.done
         turn.stopping = True
         outcome = ShellOutcome.INTERRUPTED

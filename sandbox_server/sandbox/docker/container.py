@@ -65,7 +65,7 @@ class DockerContainer:
     async def state(self) -> ContainerState:
         """See `Container.state`."""
         state = (await self._inspect())["State"]
-        return ContainerState(bool(state["Running"]), bool(state["OOMKilled"]))
+        return ContainerState(bool(state["Running"]), bool(state["OOMKilled"]), bool(state.get("Paused")))
 
     async def workdir(self) -> str:
         """See `Container.workdir`."""

@@ -7,9 +7,10 @@ import time
 
 import pytest
 
-from sandbox_server.errors import SandboxExhausted
+from sandbox_server.errors import SandboxExhausted, SandboxPaused
 from sandbox_server.sandbox.base import ShellOutcome
 from sandbox_server.sandbox.bash.sandbox import BashSandbox
+from sandbox_server.sandbox.docker.engine import Engine
 
 from .specs import gone, running, say, shown, there
 
@@ -240,6 +241,24 @@ async def test_more_text_than_the_program_reads(sandbox: BashSandbox, monkeypatc
     result = await sandbox.shell.interrupt(wait_s=1)
     assert result.outcome is ShellOutcome.RESTARTED
     assert await say(sandbox, "echo next") == "next"
+
+
+async def test_a_timeout_under_a_freeze_from_outside(new_shell: BashSandbox, engine: Engine) -> None:
+    """After an operator's `docker pause` the policy read that its command was too slow, and lost all its processes."""
+    await say(new_shell, "left=here; sleep 4711 &")
+    acting = asyncio.create_task(new_shell.shell.run("touch /tmp/acts; sleep 2; echo late", timeout_s=4))
+    await there(new_shell, "/tmp/acts")
+    await engine.call(lambda api: api.pause(new_shell.container_id))
+    try:
+        with pytest.raises(SandboxPaused, match="docker unpause"):
+            await acting
+        with pytest.raises(SandboxPaused):
+            await say(new_shell, "echo next")
+    finally:
+        await engine.call(lambda api: api.unpause(new_shell.container_id))
+    assert await say(new_shell, "echo $left") == "here"
+    assert await running(new_shell, "sleep 4711") == 1
+    await say(new_shell, "kill %1")
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.2])

@@ -320,7 +320,9 @@ def test_a_terminal_of_any_marks(marks: list[str]) -> None:
     """`end zero` in the loop's name used to end the terminal's stream with a ValueError."""
 
     async def show() -> None:
-        shell = BashShell(open_terminal=cast(Any, None), signal=cast(Any, None), restart=cast(Any, None))
+        shell = BashShell(
+            open_terminal=cast(Any, None), signal=cast(Any, None), restart=cast(Any, None), check=cast(Any, None)
+        )
         turn = shell._turn = Turn(MINE, begun=True)
         for data, mark in Scanner(TOKEN).feed("".join(marks).encode("utf-8", "replace")):
             shell.received(data, mark)
