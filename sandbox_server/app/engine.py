@@ -1,6 +1,7 @@
 """The container engine of a node, and its disk."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -14,10 +15,21 @@ from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
 from sandbox_server.sandbox.faults import Faults
 from sandbox_server.sandbox.image_names import tagged
-from sandbox_server.sandbox.podman.engine import PodmanEngine
+from sandbox_server.sandbox.podman.engine import PodmanEngine, podman_url
 from sandbox_server.sandbox.podman.runtime import PodmanRuntime
 from sandbox_server.settings import Settings
 from sandbox_server.state.store import Store
+
+
+def engine_url(settings: Settings) -> str | None:
+    """URL of the engine in the settings; None: DOCKER_HOST, or Docker's local socket if it is unset.
+
+    Raises:
+        EngineUnavailable: the settings ask for Podman, name no socket, and none is at its standard places.
+    """
+    if settings.engine == "podman" and not settings.docker_url and not os.environ.get("DOCKER_HOST"):
+        return podman_url()
+    return settings.docker_url
 
 
 @asynccontextmanager
@@ -27,12 +39,12 @@ async def open_runtime(settings: Settings, *, guest: str = "", faults: Faults | 
     `guest`: name of a command-line process beside the node's server; the server's reaper spares its containers.
 
     Raises:
-        EngineUnavailable: the engine does not answer.
+        EngineUnavailable: the engine does not answer, or is not the one in the settings.
     """
     podman = settings.engine == "podman"
     engine = await asyncio.to_thread(
         PodmanEngine if podman else Engine,
-        settings.docker_url,
+        engine_url(settings),
         timeout_s=settings.docker_timeout_s,
         failures=settings.breaker_failures,
         fault=partial((faults or Faults()).tell, "daemon"),

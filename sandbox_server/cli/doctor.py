@@ -44,11 +44,11 @@ class _Unwell(Exception):
 
 @app.command(epilog="Example: sandbox-server doctor")
 def doctor() -> None:
-    """Check Docker, Redis, SQL, disks, images, clocks and the grading libraries; exit code 1 if a check fails."""
+    """Check engine, Redis, SQL, disks, images, clocks and the grading libraries; exit code 1 if a check fails."""
     settings = configuration.load()
     checks: dict[str, Callable[[Settings], Awaitable[str]]] = {
         "settings": _settings,
-        "docker": _docker,
+        "engine": _engine,
         "clock": _clock,
         "redis": _redis,
         "sql": _sql,
@@ -93,14 +93,15 @@ async def _settings(settings: Settings) -> str:
     return said
 
 
-async def _docker(settings: Settings) -> str:
+async def _engine(settings: Settings) -> str:
     async with open_runtime(settings) as runtime:
         facts = await runtime.facts()
         containers = await runtime.list()
     if not facts.seccomp and settings.seccomp != "engine":
         raise _Unwell(
-            f"{facts.version} cannot apply seccomp profiles, so containers with SANDBOX_SECCOMP={settings.seccomp} do"
-            " not start; use a kernel with CONFIG_SECCOMP_FILTER, or accept all system calls: SANDBOX_SECCOMP=engine"
+            f"{facts.product} {facts.version} cannot apply seccomp profiles, so containers with"
+            f" SANDBOX_SECCOMP={settings.seccomp} do not start; use a kernel with CONFIG_SECCOMP_FILTER, or accept all"
+            " system calls: SANDBOX_SECCOMP=engine"
         )
     # a name with dots is of a containerd shim, which the engine finds on PATH
     if settings.runtime and facts.runtimes and settings.runtime not in facts.runtimes and "." not in settings.runtime:
@@ -110,9 +111,9 @@ async def _docker(settings: Settings) -> str:
         )
     way = f"the engine ({facts.without_fifos})" if facts.without_fifos else "FIFOs where the image has `script`"
     return (
-        f"{facts.version}, {facts.storage_driver}, {facts.cpus} CPUs, {facts.memory_mb >> 10} GB, seccomp profile:"
-        f" {settings.seccomp if facts.seccomp else 'none'}; shells by {way}; {len(containers)} containers of node"
-        f" {settings.node_id}"
+        f"{facts.product} {facts.version} at {facts.url}, {facts.storage_driver}, {facts.cpus} CPUs,"
+        f" {facts.memory_mb >> 10} GB, seccomp profile: {settings.seccomp if facts.seccomp else 'none'};"
+        f" shells by {way}; {len(containers)} containers of node {settings.node_id}"
     )
 
 

@@ -15,7 +15,7 @@ from enum import StrEnum
 import typer
 
 from sandbox_server.app.catalogue import open_catalogue
-from sandbox_server.app.engine import open_runtime
+from sandbox_server.app.engine import engine_url, open_runtime
 from sandbox_server.app.limits import image_rules
 from sandbox_server.app.state import open_connection
 from sandbox_server.app.workspaces import open_workspaces
@@ -60,8 +60,8 @@ def build(what: list[Built] = typer.Argument(metavar="IMAGE", help="egress, sear
     """
     settings = configuration.load()
     environment = {"PYTHON": sys.executable, **os.environ}  # builds the samples
-    if settings.docker_url:
-        environment["DOCKER_HOST"] = settings.docker_url
+    if url := engine_url(settings):
+        environment["DOCKER_HOST"] = url
     commands: dict[Built, tuple[str, ...]] = {
         Built.EGRESS: ("scripts/egress-image.sh",),
         Built.SEARCH: ("scripts/search-image.sh", settings.search_image),

@@ -46,7 +46,11 @@ class RuntimeConfig:
 class EngineFacts:
     """The daemon's description of itself and its host."""
 
+    product: str
+    """`Docker` or `Podman`."""
     version: str
+    url: str
+    """Where it listens."""
     storage_driver: str
     root_dir: str
     cpus: int

@@ -19,9 +19,10 @@ class SandboxSettings(BaseModel):
 
     # Engine
     engine: Literal["docker", "podman"] = "docker"
-    """Container engine. `podman`: the service at SANDBOX_DOCKER_URL (`podman system service`)."""
+    """Container engine. `podman`: its service (`podman system service`)."""
     docker_url: str | None = None
-    """Socket of the engine; unset: DOCKER_HOST, else Docker's local socket."""
+    """Socket of the engine; unset: DOCKER_HOST, else the engine's local socket (Podman's: the user's own in
+    XDG_RUNTIME_DIR, else /run/podman/podman.sock)."""
     docker_timeout_s: float = 60.0
     """Timeout of one call to the engine."""
     runtime: str | None = None

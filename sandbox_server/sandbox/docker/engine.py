@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import docker
+import requests
 from docker.utils import kwargs_from_env
 
 from sandbox_server.errors import EngineUnavailable, ServiceError
@@ -46,6 +47,7 @@ class Engine:
         EngineUnavailable: the daemon cannot be reached.
     """
 
+    product = "Docker"
     network = "bridge"
     """The network of containers that have a network."""
     _translate = staticmethod(translate)
@@ -59,23 +61,35 @@ class Engine:
         failures: int = _FAILURES,
         fault: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """`failures` unanswered calls in a row open the breaker; `fault(text)` is called when it opens and closes."""
+        """`failures` unanswered calls in a row open the breaker; `fault(text)` is called when it opens and closes.
+
+        Raises:
+            EngineUnavailable: the daemon cannot be reached, or is not the `product`.
+        """
         environment = kwargs_from_env()
-        self._url = url or environment.get("base_url") or "unix:///var/run/docker.sock"
+        self.url = url or environment.get("base_url") or "unix:///var/run/docker.sock"
         self._tls: docker.tls.TLSConfig | None = environment.get("tls")
         self._timeout_s = timeout_s
         # use_ssh_client and version negotiation are left to the SDK
         try:
             self._api = Client(
-                base_url=self._url,
+                base_url=self.url,
                 tls=self._tls or False,
                 timeout=max(1, round(timeout_s)),
                 max_pool_size=threads,
                 version="auto",
             )
-        except docker.errors.DockerException as e:
-            raise self._translate(e, self._url) from e
-        if self._url.startswith("unix:"):  # no proxy is asked; looking for one in the environment costs each call
+            parts: list[dict[str, Any]] = self._api.version().get("Components") or []
+        except (docker.errors.DockerException, requests.exceptions.RequestException) as e:
+            raise self._translate(e, self.url) from e
+        found = "Podman" if any(part.get("Name") == "Podman Engine" for part in parts) else "Docker"
+        if found != self.product:  # their error messages differ, so that an ended container would count as a fault
+            self._api.close()
+            raise EngineUnavailable(
+                f"{self.url} is {found}, not {self.product}: set SANDBOX_ENGINE={found.lower()},"
+                f" or let SANDBOX_DOCKER_URL name the socket of {self.product}"
+            )
+        if self.url.startswith("unix:"):  # no proxy is asked; looking for one in the environment costs each call
             self._api.trust_env = False
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="docker")
         self._breaker = Breaker(failures, fault)
@@ -83,7 +97,7 @@ class Engine:
     @property
     def local(self) -> bool:
         """The engine runs on this host."""
-        return "unix" in urlsplit(self._url).scheme
+        return "unix" in urlsplit(self.url).scheme
 
     @property
     def fault(self) -> str:
@@ -103,14 +117,14 @@ class Engine:
             answer = await asyncio.wait_for(asyncio.shield(future), timeout_s or self._timeout_s + 5)
         except TimeoutError as e:
             detail = (
-                f"the Docker daemon at {self._url} did not answer within {timeout_s or self._timeout_s:g} s;"
+                f"the Docker daemon at {self.url} did not answer within {timeout_s or self._timeout_s:g} s;"
                 " see `docker info` on the host"
             )
             if timeout_s is None:  # a call with its own limit (a pull, a commit) can be slow for other reasons too
                 self._breaker.silent(detail)
             raise EngineUnavailable(detail) from e
         except Exception as e:
-            error = self._translate(e, self._url)
+            error = self._translate(e, self.url)
             if isinstance(e, docker.errors.APIError):
                 self._breaker.answered()
             elif isinstance(error, EngineUnavailable):
@@ -129,7 +143,7 @@ class Engine:
             async with asyncio.timeout(timeout_s):
                 sock, _ = await self._open("/_ping", None, "GET")
         except TimeoutError as e:
-            raise EngineUnavailable(f"the Docker daemon at {self._url} did not answer within {timeout_s:g} s") from e
+            raise EngineUnavailable(f"the Docker daemon at {self.url} did not answer within {timeout_s:g} s") from e
         sock.close()
         self._breaker.probed()
 
@@ -173,7 +187,7 @@ class Engine:
         except (OSError, TimeoutError) as e:
             if sock is not None:
                 sock.close()
-            detail = f"the Docker daemon at {self._url} does not answer: {str(e) or 'timeout'}"
+            detail = f"the Docker daemon at {self.url} does not answer: {str(e) or 'timeout'}"
             raise _Silent(f"{detail}; see `docker info` on the host") from e
         except BaseException:
             if sock is not None:
@@ -183,12 +197,12 @@ class Engine:
         said = _STATUS.match(head)
         if said is None:  # something else listens there, or a forward of the socket failed
             sock.close()
-            raise _Silent(f"what answers at {self._url} is no Docker daemon: {head[:60]!r}; see SANDBOX_DOCKER_URL")
+            raise _Silent(f"what answers at {self.url} is no Docker daemon: {head[:60]!r}; see SANDBOX_DOCKER_URL")
         status = int(said[1])
         if status not in (101, 200):
             with sock:
                 reason = await self._reason(loop, sock, head, rest)
-            raise self._translate(stream_refused(status, reason), self._url)
+            raise self._translate(stream_refused(status, reason), self.url)
         return sock, rest
 
     async def _reason(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, head: bytes, body: bytes) -> bytes:
@@ -202,9 +216,9 @@ class Engine:
         return body
 
     async def _connect(self, loop: asyncio.AbstractEventLoop) -> socket.socket:
-        url = urlsplit(self._url)
+        url = urlsplit(self.url)
         if self._tls or url.scheme not in ("unix", "http+unix", "tcp", "http"):
-            raise EngineUnavailable(f"streams need a unix or plain tcp engine, not {self._url}; forward it to a socket")
+            raise EngineUnavailable(f"streams need a unix or plain tcp engine, not {self.url}; forward it to a socket")
         if "unix" in url.scheme:
             sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             address: Any = url.path

@@ -318,7 +318,9 @@ class DockerRuntime:
         """See `EngineFacts`."""
         info: dict[str, Any] = await self._engine.call(lambda api: api.info())
         return EngineFacts(
+            product=self._engine.product,
             version=info["ServerVersion"],
+            url=self._engine.url,
             storage_driver=info["Driver"],
             root_dir=info["DockerRootDir"],
             cpus=info["NCPU"],

@@ -1,5 +1,8 @@
 """Podman's service: Docker's API with other error messages (Podman 4.3)."""
 
+import os
+from pathlib import Path
+
 import docker.errors
 
 from sandbox_server.errors import EngineUnavailable, ImageUnavailable, SandboxLost
@@ -24,8 +27,27 @@ def _translate(error: Exception, url: str) -> Exception:
     return translate(error, url)
 
 
+def podman_url() -> str:
+    """The URL of Podman's socket at one of its standard places: the user's own first, then the system's.
+
+    Raises:
+        EngineUnavailable: no socket there.
+    """
+    folders = [folder for folder in (os.environ.get("XDG_RUNTIME_DIR"), "/run") if folder]
+    places = [Path(folder, "podman/podman.sock") for folder in folders]
+    for place in places:
+        if place.is_socket():
+            return f"unix://{place}"
+    raise EngineUnavailable(
+        f"SANDBOX_ENGINE is podman, and there is no socket at {' or '.join(map(str, places))}: start Podman's service"
+        f" (`systemctl start podman.socket`, or `podman system service --time 0 unix://{places[-1]}`), or let"
+        " SANDBOX_DOCKER_URL name its socket"
+    )
+
+
 class PodmanEngine(Engine):
     """A connection to `podman system service`."""
 
+    product = "Podman"
     network = "podman"
     _translate = staticmethod(_translate)

@@ -1,36 +1,40 @@
 """What listens at the engine's address may be something else: a forward that failed, a proxy, an SSH server."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from sandbox_server.app.engine import engine_url
 from sandbox_server.errors import EngineUnavailable
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.runtime import DockerRuntime, RuntimeConfig
+from sandbox_server.sandbox.podman.engine import PodmanEngine
+from sandbox_server.settings import Settings
 from tests.conformance.sandbox.specs import spec
 
-VERSION = b'{"ApiVersion": "1.41"}'
+DOCKER = b'{"ApiVersion": "1.41", "Components": [{"Name": "Engine", "Version": "20.10.24"}]}'
+PODMAN = b'{"ApiVersion": "1.41", "Components": [{"Name": "Podman Engine", "Version": "4.3.1"}, {"Name": "Conmon"}]}'
 
 
 @asynccontextmanager
-async def answering(socket: Path, answer: Callable[[], bytes]) -> AsyncIterator[Engine]:
-    """An engine that tells its version, and from then on answers each request with `answer()`."""
-    asked = 0
+async def answering(
+    path: Path, answer: Callable[[], bytes], kind: type[Engine] = Engine, version: bytes = DOCKER
+) -> AsyncIterator[Engine]:
+    """An engine that tells its version, and answers each other request with `answer()`."""
 
     async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal asked
-        await reader.readuntil(b"\r\n\r\n")
-        asked += 1
-        head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(VERSION)
-        writer.write(head + VERSION if asked == 1 else answer())
+        request = await reader.readuntil(b"\r\n\r\n")
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(version)
+        writer.write(head + version if b"/version " in request else answer())
         await writer.drain()
         writer.close()
 
-    async with await asyncio.start_unix_server(one, socket):
-        engine = await asyncio.to_thread(lambda: Engine(f"unix://{socket}", timeout_s=5))
+    async with await asyncio.start_unix_server(one, path):
+        engine = await asyncio.to_thread(lambda: kind(f"unix://{path}", timeout_s=5))
         try:
             yield engine
         finally:
@@ -87,3 +91,36 @@ async def test_an_answer_without_its_parts_is_a_broken_engine(tmp_path: Path, ca
             assert error.retryable and "docker info" in error.detail
         else:
             assert body in NOTHING_THERE.get(call, ())
+
+
+@pytest.mark.parametrize(("kind", "version", "found"), [(PodmanEngine, DOCKER, "docker"), (Engine, PODMAN, "podman")])
+async def test_an_engine_of_the_other_product_is_refused(
+    tmp_path: Path, kind: type[Engine], version: bytes, found: str
+) -> None:
+    """SANDBOX_ENGINE=podman worked on Docker: Podman's reading of its errors, and containers on no network of it."""
+    with pytest.raises(EngineUnavailable, match=f"engine.sock is .*, not .*: set SANDBOX_ENGINE={found}, or let"):
+        async with answering(tmp_path / "engine.sock", lambda: b"", kind, version):
+            pass
+    async with answering(tmp_path / "its.sock", lambda: b"", kind, PODMAN if version == DOCKER else DOCKER) as engine:
+        assert engine.url == f"unix://{tmp_path}/its.sock"
+
+
+def test_podmans_socket_is_looked_for_at_its_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SANDBOX_ENGINE=podman without a URL used Docker's socket, without a word."""
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert engine_url(Settings()) is None
+    podman = Settings(engine="podman")
+    assert engine_url(podman.model_copy(update={"docker_url": "unix:///own.sock"})) == "unix:///own.sock"
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "is_socket", lambda self: False)
+        with pytest.raises(
+            EngineUnavailable, match=r"no socket at .* or /run/podman/podman.sock: start Podman's service"
+        ):
+            engine_url(podman)
+    (tmp_path / "podman").mkdir()
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "podman" / "podman.sock"))
+        assert engine_url(podman) == f"unix://{tmp_path}/podman/podman.sock"
+    monkeypatch.setenv("DOCKER_HOST", "unix:///given.sock")
+    assert engine_url(podman) is None

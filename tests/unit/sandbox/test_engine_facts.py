@@ -28,7 +28,9 @@ INFO: dict[str, Any] = {
 )
 async def test_the_clock_of_an_engine_in_any_time_zone(told: str) -> None:
     """`doctor` would call every clock outside UTC wrong by hours."""
-    engine = SimpleNamespace(call=AsyncMock(return_value=INFO | {"SystemTime": told}))
+    engine = SimpleNamespace(
+        product="Docker", url="unix:///var/run/docker.sock", call=AsyncMock(return_value=INFO | {"SystemTime": told})
+    )
     runtime: Any = SimpleNamespace(_engine=engine, _fifos=SimpleNamespace(unused=""))
     facts = await DockerRuntime.facts(runtime)
     assert facts.time == datetime(2026, 11, 26, 5, 40, 7, 123456, UTC)
@@ -42,12 +44,14 @@ async def test_doctor_knows_the_engines_runtimes(
 ) -> None:
     """With a misspelled SANDBOX_RUNTIME `doctor` found nothing wrong, and no start succeeded."""
     told = INFO | {"SystemTime": "2026-11-26T05:40:07Z", "Runtimes": {"runc": {}, "runsc": {}}}
-    engine = SimpleNamespace(call=AsyncMock(return_value=told))
+    engine = SimpleNamespace(product="Docker", url="unix:///var/run/docker.sock", call=AsyncMock(return_value=told))
     shown: Any = SimpleNamespace(_engine=engine, _fifos=SimpleNamespace(unused=""), list=AsyncMock(return_value=[]))
     shown.facts = partial(DockerRuntime.facts, shown)
     monkeypatch.setattr(doctor, "open_runtime", lambda settings: nullcontext(shown))
     if refused:
         with pytest.raises(doctor._Unwell, match="it has runc, runsc"):
-            await doctor._docker(Settings(runtime=name))
+            await doctor._engine(Settings(runtime=name))
     else:
-        assert (await doctor._docker(Settings(runtime=name))).startswith("28.0.1, overlay2")
+        assert (await doctor._engine(Settings(runtime=name))).startswith(
+            "Docker 28.0.1 at unix:///var/run/docker.sock, overlay2"
+        )
