@@ -48,9 +48,11 @@ export CONTAINERS_STORAGE_CONF="$own/storage.conf" CONTAINERS_CONF="$own/contain
 service=
 finish() {
     [ -z "$service" ] || kill "$service" 2>/dev/null || true
-    podman rm --all --force --time 0 >/dev/null 2>&1 || true
+    podman rm --all --force --depend --time 0 >/dev/null 2>&1 || true
     pkill -KILL -f "conmon .*$own/" 2>/dev/null || true # conmon 2.1 can outlive the exec that it was started for
-    umount "$own/root/overlay" 2>/dev/null || true
+    awk -v own="$own/" 'index($2, own) == 1 { print $2 }' /proc/mounts | sort -r | while read -r mount; do
+        umount "$mount" 2>/dev/null || true
+    done
     rm -rf "$own"
 }
 trap finish EXIT
@@ -58,7 +60,7 @@ trap 'exit 130' INT TERM
 
 # shellcheck disable=SC2086 # a list of words
 docker save $images | podman load --quiet >/dev/null
-podman system service --time 0 "unix://$own/podman.sock" >"$own/service.log" 2>&1 &
+(cd "$own" && exec podman system service --time 0 "unix://$own/podman.sock") >"$own/service.log" 2>&1 & # conmon writes there
 service=$!
 export SANDBOX_TEST_PODMAN="unix://$own/podman.sock"
 end=$(($(date +%s) + start_timeout_s))

@@ -65,7 +65,7 @@ class Resolvers:
         Raises:
             EgressUnavailable: it does not start. ImageUnavailable, and other InfrastructureError.
         """
-        await self._remove(container_id)
+        await self.remove(container_id)
         if not arguments:
             return
         found: dict[str, Any] = await self._engine.call(lambda api: api.inspect_container(container_id))
@@ -79,11 +79,16 @@ class Resolvers:
                 " `sandbox-server images build egress` builds one that has"
             ) from e
 
+    async def remove(self, container_id: str) -> None:
+        """Remove that of the container, if it has one."""
+        with suppress(ServiceError):  # there was none; what a failed removal leaves is seen by `tend`
+            await self._engine.call(lambda api: api.remove_container(_PREFIX + container_id, force=True, v=True))
+
     def forget(self, container_id: str) -> None:
         """Remove that of a container that is removed; one of an earlier process goes by `tend`."""
         if container_id in self._made:
             self._made.discard(container_id)
-            self._removing.start(self._remove(container_id))
+            self._removing.start(self.remove(container_id))
 
     def tend(self, found: Sequence[dict[str, Any]]) -> None:
         """Remove those whose container is gone, and start those again that have ended beside a running one.
@@ -96,7 +101,7 @@ class Resolvers:
             if not owner or one["Labels"][NODE] != self._node:
                 continue
             if owner not in states:
-                self._removing.start(self._remove(owner))
+                self._removing.start(self.remove(owner))
             elif states[owner] == "running" and one["State"] == "exited" and resolver not in self._starting:
                 self._starting.add(resolver)
                 self._removing.start(self._start_again(resolver, owner))
@@ -136,7 +141,3 @@ class Resolvers:
             ),
         )
         return str(created["Id"])
-
-    async def _remove(self, container_id: str) -> None:
-        with suppress(ServiceError):  # there was none; what a failed removal leaves is seen by `tend`
-            await self._engine.call(lambda api: api.remove_container(_PREFIX + container_id, force=True, v=True))

@@ -34,6 +34,11 @@ class PodmanRuntime(DockerRuntime):
             raise ImageUnavailable("tasks with services need the engine docker (SANDBOX_ENGINE)", absent=True)
         return await super().create(spec)
 
+    async def remove(self, container_id: str) -> None:
+        """See `sandbox.base.Runtime.remove`; Podman removes no container whose network another one still shares."""
+        await self._guard.resolvers.remove(container_id)
+        await super().remove(container_id)
+
     async def weigh(self) -> None:
         """Nothing: its Docker-compatible API cannot change a running container."""
 

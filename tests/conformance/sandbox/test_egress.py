@@ -123,8 +123,9 @@ async def test_a_name_server_goes_with_its_container(backend: Backend) -> None:
         assert await resolvers() == [second]
         assert "127.0.0.53" in await say(sandbox, "cat /etc/resolv.conf")
     finally:
-        await backend.engine.call(lambda api: api.remove_container(sandbox.container_id, force=True))
-    await backend.runtime(node=runtime._config.node).list()  # as the reaper of a later server
+        later = backend.runtime(node=runtime._config.node)  # of a later server, as its reaper
+        await later.remove(sandbox.container_id)
+    await later.list()
     await eventually(gone)
     with pytest.raises(EgressUnavailable, match="SANDBOX_EGRESS_DNS"):
         await backend.runtime(egress=rules).create(spec(network="bridge"))
@@ -141,7 +142,7 @@ async def test_a_container_made_without_domains_gets_none(backend: Backend) -> N
         older = Resolvers(backend.engine, image=IMAGE, node="test")
         with pytest.raises(EgressUnavailable, match="images build egress"):
             await older.run(sandbox.container_id, ["--port=53"])
-        await older._remove(sandbox.container_id)
+        await older.remove(sandbox.container_id)
     finally:
         await runtime.remove(sandbox.container_id)
 

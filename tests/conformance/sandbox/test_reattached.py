@@ -23,12 +23,11 @@ import asyncio, importlib, json, os, sys
 from datetime import datetime
 from sandbox_server.sandbox.base import ContainerSpec, Limits, Role
 from sandbox_server.sandbox.config import RuntimeConfig
-from sandbox_server.sandbox.docker.engine import Engine
 
 async def main():
-    module, kind, url, node, image, deadline, command = sys.argv[1:]
-    kind = getattr(importlib.import_module(module), kind)
-    runtime = kind(Engine(url, timeout_s=60), RuntimeConfig(node=node, pull=False))
+    names, url, node, image, deadline, command = sys.argv[1:]
+    runtime_kind, engine_kind = (getattr(importlib.import_module(m), n) for m, n in map(str.split, names.split(",")))
+    runtime = runtime_kind(engine_kind(url, timeout_s=60), RuntimeConfig(node=node, pull=False))
     sandbox = await runtime.create(ContainerSpec(image, Role.SESSION, "1", datetime.fromisoformat(deadline), "/tmp",
         limits=Limits(memory_mb=256, pids=128)))
     await sandbox.shell.run("cd /usr; plain=5; export KEPT=6; f() { echo func; }; sleep 815 &", timeout_s=10)
@@ -46,8 +45,8 @@ asyncio.run(main())
 async def _killed_server(runtime: DockerRuntime, command: str = "") -> str:
     """A container whose server was killed by SIGKILL while `command` ran."""
     deadline = datetime.now(UTC) + timedelta(minutes=5)
-    kind = type(runtime)
-    own = (kind.__module__, kind.__name__, runtime._engine._url, runtime._config.node)
+    kinds = ",".join(f"{kind.__module__} {kind.__name__}" for kind in (type(runtime), type(runtime._engine)))
+    own = (kinds, runtime._engine.url, runtime._config.node)
     argv = ["-c", SERVER, *own, IMAGE, deadline.isoformat(), command]
     ended = await asyncio.to_thread(forking.run, argv, os.environ)
     assert ended.returncode == -9
