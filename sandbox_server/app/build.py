@@ -168,6 +168,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             sessions=sessions.service,
             receipts=base.data.history,
             instances=base.data.instances,
+            fleet=sessions.fleet,
             boxes=boxes.boxes,
             box_seen=boxes.seen,
             box_creation=boxes.creation,

@@ -28,6 +28,7 @@ from sandbox_server.sessions.forking import Forking
 from sandbox_server.sessions.rollback import Rollback
 from sandbox_server.sessions.runs import Runs
 from sandbox_server.settings import Settings
+from sandbox_server.starts.fleet_view import FleetView
 from sandbox_server.state.logouts import Logouts
 from sandbox_server.state.nodes import Nodes
 from sandbox_server.tasks import Loops
@@ -45,6 +46,8 @@ class Parts:
     instances: Instances
     probes: Mapping[str, Probe]
     """Part -> probe, for /readyz: docker, redis, sql, node, data."""
+    fleet: FleetView | None = None
+    """The nodes, and what they have ready."""
     boxes: Boxes | None = None
     box_seen: BoxSeen | None = None
     """Figures and events of boxes, for their clients."""

@@ -186,7 +186,7 @@ async def open_sessions(settings: Settings, base: Foundation, gradings: Gradings
             ending=ending,
             ends=ends,
             fleet=fleet,
-            service=SessionService(data, task_starts, acting, ends, rewards, localizing, listing, fleet),
+            service=SessionService(data, task_starts, acting, ends, rewards, localizing, listing),
             runs=Runs(data.store, state.runs, state.nodes, node=node, end_apart=ends.end_apart),
             origins=origins,
             forking=Forking(

@@ -1,4 +1,4 @@
-"""The server's parts for boxes and for copies of sessions, by request. Not a plugin, hence the underscore."""
+"""The server's parts for boxes, copies of sessions and nodes, by request. Not a plugin, hence the underscore."""
 
 from typing import cast
 
@@ -13,6 +13,7 @@ from sandbox_server.boxes.snapshots import BoxSnapshots
 from sandbox_server.boxes.snapshotting import Snapshotting
 from sandbox_server.sessions.forking import Forking
 from sandbox_server.sessions.rollback import Rollback
+from sandbox_server.starts.fleet_view import FleetView
 
 
 def boxes_of(request: Request) -> Boxes:
@@ -58,3 +59,8 @@ def copies_of(request: Request) -> Copies:
 def rollback_of(request: Request) -> Rollback:
     """The part that returns sessions to earlier actions."""
     return cast(Rollback, request.app.state.rollback)
+
+
+def fleet_of(request: Request) -> FleetView:
+    """The nodes, and what they have ready."""
+    return cast(FleetView, request.app.state.fleet)

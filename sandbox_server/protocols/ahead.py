@@ -10,6 +10,7 @@ from sandbox_server.errors import UnknownInstance
 from sandbox_server.protocols._caller import check_session
 from sandbox_server.protocols._forks import copies
 from sandbox_server.protocols._group import group_answer
+from sandbox_server.protocols._sessions import fleet_of
 from sandbox_server.protocols._wire import (
     json_answer,
     key_owner,
@@ -155,14 +156,14 @@ async def look_ahead(request: Request) -> Response:
             known.append(named_instance(instance))
         except UnknownInstance:
             unknown.append(instance)
-    became = asdict(await _sessions(request).look_ahead(known))
+    became = asdict(await fleet_of(request).look_ahead(known))
     return json_answer({**became, "unknown": [*unknown, *became["unknown"]]}, 202)
 
 
 @ROUTER.get("/pool", response_model=PoolAnswer)
 async def show_pool(request: Request) -> Response:
     """Containers parked, being created and wanted, by image."""
-    return json_answer(asdict(_sessions(request).pool()))
+    return json_answer(asdict(fleet_of(request).pool()))
 
 
 def _sessions(request: Request) -> Sessions:

@@ -1,14 +1,14 @@
 """The nodes behind the balancer: list and drain them."""
 
 from dataclasses import asdict
-from typing import Annotated, cast
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict
 
+from sandbox_server.protocols._sessions import fleet_of
 from sandbox_server.protocols._wire import json_answer
 from sandbox_server.protocols.v1 import refusals
-from sandbox_server.sessions.base import Sessions
 from sandbox_server.state.nodes import NodeRecord, Status
 
 _NOT_FOUND = refusals(404)
@@ -58,27 +58,23 @@ class NodeView(BaseModel):
 @ROUTER.get("/nodes", response_model=list[NodeView])
 async def list_nodes(request: Request) -> Response:
     """All nodes that have a heartbeat, by name."""
-    return json_answer([_shown(node) for node in await _sessions(request).nodes()])
+    return json_answer([_shown(node) for node in await fleet_of(request).nodes()])
 
 
 @ROUTER.post("/nodes/{node}/drain", status_code=202, responses=_NOT_FOUND)
 async def drain(request: Request, node: Node) -> Response:
     """Have a node take nothing new, and end its server once its sessions and gradings are over."""
-    await _sessions(request).drain(node, begin=True)
+    await fleet_of(request).drain(node, begin=True)
     return json_answer({"node": node, "draining": True}, 202)
 
 
 @ROUTER.delete("/nodes/{node}/drain", responses=_NOT_FOUND)
 async def stop_draining(request: Request, node: Node) -> Response:
     """Have the node take sessions again."""
-    await _sessions(request).drain(node, begin=False)
+    await fleet_of(request).drain(node, begin=False)
     return json_answer({"node": node, "draining": False})
 
 
 def _shown(node: NodeRecord) -> dict[str, object]:
     stored = asdict(node)  # includes fields for other nodes only
     return {name: stored[name] for name in NodeView.model_fields}
-
-
-def _sessions(request: Request) -> Sessions:
-    return cast(Sessions, request.app.state.sessions)

@@ -10,8 +10,6 @@ from sandbox_server.catalogue.localization.truth import AnswerFormat, RewardItem
 from sandbox_server.errors import ServiceError
 from sandbox_server.records import ActionRecord, PatchRecord, SessionRecord
 from sandbox_server.scoring.rewards import RewardAnswer
-from sandbox_server.starts.fleet_view import Announced, PoolView
-from sandbox_server.state.nodes import NodeRecord
 from sandbox_server.verdicts import GradedSession, TurnTokens
 
 
@@ -87,22 +85,6 @@ class Sessions(Protocol):
         Raises:
             UnknownInstance, Ungradable; the first error when none starts.
         """
-        ...
-
-    async def look_ahead(self, instances: Sequence[int | str]) -> Announced:
-        """Prepare images and park containers for future starts."""
-        ...
-
-    def pool(self) -> PoolView:
-        """The containers that are parked, being made and wanted."""
-        ...
-
-    async def nodes(self) -> list[NodeRecord]:
-        """All nodes with a heartbeat."""
-        ...
-
-    async def drain(self, node: str, *, begin: bool) -> None:
-        """Drain a node: it takes nothing new and ends once empty. `begin=False` cancels that. Raises UnknownNode."""
         ...
 
     async def act(self, sid: str, content: str, *, idempotency_key: str = "") -> ActionAnswer:

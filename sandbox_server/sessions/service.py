@@ -34,8 +34,6 @@ from sandbox_server.sessions.base import ActionAnswer, BatchAnswer, SessionView
 from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.ends import Ends
 from sandbox_server.sessions.task_starts import TaskStarts
-from sandbox_server.starts.fleet_view import Announced, FleetView, PoolView
-from sandbox_server.state.nodes import NodeRecord
 from sandbox_server.verdicts import TurnTokens
 
 log = telemetry.logger(__name__)
@@ -55,7 +53,6 @@ class SessionService:
         rewards: Rewards,
         localizing: Localizing,
         listing: Listing,
-        fleet: FleetView,
     ) -> None:
         self._data = data
         self._starts = starts
@@ -64,7 +61,6 @@ class SessionService:
         self._rewards = rewards
         self._localizing = localizing
         self._listing = listing
-        self._fleet = fleet
         self._owner_of: dict[str, str] = {}
 
     async def start(self, instance: int | str, *, run: str = "", owner: str = "", idempotency_key: str = "") -> str:
@@ -80,22 +76,6 @@ class SessionService:
     ) -> "tuple[list[str], list[ServiceError]]":
         """See `sessions.base.Sessions.start_group`."""
         return await self._starts.start_group(instance, n, run=run, owner=owner)
-
-    async def look_ahead(self, instances: Sequence[int | str]) -> Announced:
-        """See `sessions.base.Sessions.look_ahead`."""
-        return await self._fleet.look_ahead(instances)
-
-    def pool(self) -> PoolView:
-        """See `sessions.base.Sessions.pool`."""
-        return self._fleet.pool()
-
-    async def nodes(self) -> "list[NodeRecord]":
-        """See `sessions.base.Sessions.nodes`."""
-        return await self._fleet.nodes()
-
-    async def drain(self, node: str, *, begin: bool) -> None:
-        """See `sessions.base.Sessions.drain`."""
-        await self._fleet.drain(node, begin=begin)
 
     async def act(self, sid: str, content: str, *, idempotency_key: str = "") -> ActionAnswer:
         """See `sessions.base.Sessions.act`."""

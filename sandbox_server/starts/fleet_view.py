@@ -53,7 +53,7 @@ class FleetView:
         self._node = node
 
     async def look_ahead(self, instances: Sequence[int | str]) -> Announced:
-        """See `sessions.base.Sessions.look_ahead`."""
+        """Prepare images and park containers for future starts, each on the node where it would be placed."""
         tasks, unknown = [], []
         for instance in instances:
             try:
@@ -78,15 +78,15 @@ class FleetView:
         self._lookahead.add(tasks)
 
     def pool(self) -> PoolView:
-        """See `sessions.base.Sessions.pool`."""
+        """The containers of this node that are parked, being made and wanted."""
         return PoolView(self._pool.size, self._pool.view(), self._lookahead.waiting, self._lookahead.failures)
 
     async def nodes(self) -> list[NodeRecord]:
-        """See `sessions.base.Sessions.nodes`."""
+        """All nodes with a heartbeat."""
         return await self._nodes.alive()
 
     async def drain(self, node: str, *, begin: bool) -> None:
-        """See `sessions.base.Sessions.drain`."""
+        """Drain a node: it takes nothing new and ends once empty. `begin=False` cancels that. Raises UnknownNode."""
         if await self._nodes.get(node) is None:
             raise UnknownNode(f"no node {node!r} has a heartbeat; GET /v1/nodes lists those that have")
         await (self._nodes.drain(node) if begin else self._nodes.drained(node))

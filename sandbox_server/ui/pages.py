@@ -20,6 +20,7 @@ from sandbox_server.insight.wall import STAGES
 from sandbox_server.insight.word import pass_rate
 from sandbox_server.lifecycle import SessionState
 from sandbox_server.protocols._filters import InstanceId, Run, Since, cursor, wanted_sessions
+from sandbox_server.protocols._sessions import fleet_of
 from sandbox_server.protocols._traits import Trait
 from sandbox_server.protocols.insight import Limit, Window, days_of, groups_of, insight_of, pass_rates_of
 from sandbox_server.protocols.search import Limit as SearchLimit
@@ -242,7 +243,7 @@ async def actions(
 @ROUTER.get("/nodes")
 async def nodes(request: Request) -> Response:
     """The nodes and their free slots."""
-    return await page(request, "nodes.html", nodes=await _sessions(request).nodes())
+    return await page(request, "nodes.html", nodes=await fleet_of(request).nodes())
 
 
 def _sessions(request: Request) -> Sessions:

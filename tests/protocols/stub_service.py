@@ -62,7 +62,7 @@ from sandbox_server.sessions.forking import Forking
 from sandbox_server.sessions.rollback import Rollback
 from sandbox_server.sessions.runs import Runs
 from sandbox_server.settings import Settings
-from sandbox_server.starts.fleet_view import Announced, PoolView
+from sandbox_server.starts.fleet_view import Announced, FleetView, PoolView
 from sandbox_server.state.logouts import Logouts
 from sandbox_server.state.nodes import NodeRecord
 from sandbox_server.verdicts import GradedSession, Verdict, VerdictName
@@ -311,6 +311,7 @@ class Wire:
                     history,
                     instances,
                     probes,
+                    fleet=cast(FleetView, self.sessions),
                     boxes=cast(Boxes, NoBoxes()),
                     box_creation=cast(BoxCreation, NoCreation()),
                     blobs=Blobs(Path(folder), most_bytes=2**20),
