@@ -6,7 +6,7 @@ import pytest
 
 from sandbox_server.catalogue.instance import SandboxSpec, TaskInstance
 from sandbox_server.errors import CapacityError, OwnedElsewhere
-from sandbox_server.fleet.placement import Placement
+from sandbox_server.fleet.placement import Placement, Ring, Wanted, candidates
 from sandbox_server.state.connection import Connection
 from sandbox_server.state.keys import Keys
 from sandbox_server.state.nodes import NodeRecord, Nodes
@@ -61,3 +61,14 @@ async def test_a_whole_group_counts_until_the_next_heartbeat(fleet: Fleet) -> No
     """All groups of a batch go to the node that was emptiest at its last heartbeat."""
     placement = Placement(await fleet(a=4, b=0, c=1), node="a")
     assert [await placement.choose(TASK, 3) for _ in range(2)] == ["b", "c"]
+
+
+async def test_a_large_fleet_is_looked_at_in_part_first(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With more nodes than are looked at, a start would wait while others have room, or leave its own free node."""
+    monkeypatch.setattr("sandbox_server.fleet.placement.LOOKED_AT", 1)
+    nodes = await fleet(a=4, b=4, c=4, d=0)
+    assert candidates(Ring("abcd"), Wanted(TASK.instance_id, await nodes.holders(["i"]))) <= set("abc")
+    assert await Placement(nodes, node="a").choose(TASK) == "d"
+    for own, chosen in (("a", "abc"), ("d", "d")):
+        await fleet(a=3, b=3, c=3, d=0)
+        assert await Placement(nodes, node=own).choose(TASK) in chosen
