@@ -16,6 +16,10 @@ import pytest
 
 from chaos.database import postgres_bin
 from sandbox_server.catalogue.database import Database
+from sandbox_server.catalogue.repositories import Mirrors
+from tests.conformance.catalogue.mirrors import opened
+from tests.git_server import GitServer, serving_git
+from tests.repository import Repository, blob, make_repository
 
 asyncpg = pytest.importorskip("asyncpg")
 
@@ -143,3 +147,34 @@ def swebench4_dir() -> Path:
     if not (folder / "swebench").is_dir():
         pytest.skip("swebench 4.1.0 is not installed here: `make setup`")
     return folder
+
+
+@pytest.fixture(scope="session")
+def remote(tmp_path_factory: pytest.TempPathFactory) -> Repository:
+    """The repository that all tests fetch from and none changes."""
+    return make_repository(tmp_path_factory.mktemp("remote") / "owner" / "name.git")
+
+
+@pytest.fixture(scope="session")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a repository `large` of 2 MB."""
+    folder = tmp_path_factory.mktemp("large")
+    made = Repository(folder / "large")
+    made.write("blob", blob(2_000_000, 1))
+    made.commit("One")
+    return folder
+
+
+@pytest.fixture
+def server(remote: Repository) -> Iterator[GitServer]:
+    with serving_git(remote.path.parents[1]) as server:
+        yield server
+
+
+@pytest.fixture
+async def mirrors(tmp_path: Path, server: GitServer, remote: Repository) -> AsyncIterator[Mirrors]:
+    """Mirrors where `owner/name` is the remote by HTTP; its folder is allowed too."""
+    async with opened(
+        tmp_path / "mirrors", url=f"{server.url}/{{repo}}.git", folders=(remote.path.parents[1],)
+    ) as mirrors:
+        yield mirrors

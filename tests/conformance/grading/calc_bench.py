@@ -9,7 +9,7 @@ from sandbox_server.grading.base import Baseline, Grader, GradeRequest
 from sandbox_server.grading.containers import Ahead, Bounds, Containers, Sealing
 from sandbox_server.grading.grading import Grading
 from sandbox_server.images.workspaces import Workspaces
-from sandbox_server.sandbox.base import Limits, Role, Runtime
+from sandbox_server.sandbox.base import ContainerSpec, Limits, Role, Runtime, Sandbox
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
 from sandbox_server.verdicts import Verdict
 from tests.conformance.grading.calc_repository import FIXED, TESTS, Repository
@@ -127,3 +127,28 @@ EOF_114329324912
 : '>>>>> End Test Output'
 git checkout {self.head} tests/test_calc.py
 """
+
+
+class Saboteur:
+    """The real runtime, but the first `times` grading containers die while the tests run."""
+
+    def __init__(self, runtime: DockerRuntime, times: int) -> None:
+        self._runtime = runtime
+        self._times = times
+        self.created: list[str] = []
+        self.killers: list[asyncio.Task[None]] = []
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._runtime, name)
+
+    async def create(self, spec: ContainerSpec) -> Sandbox:
+        sandbox = await self._runtime.create(spec)
+        self.created.append(sandbox.container_id)
+        if len(self.created) <= self._times:
+            self.killers.append(asyncio.create_task(self._kill(sandbox)))
+        return sandbox
+
+    async def _kill(self, sandbox: Sandbox) -> None:
+        wait = "until pgrep -f 'm pytest' > /dev/null; do sleep 0.05; done"
+        await sandbox.exec(["bash", "-c", wait], timeout_s=30)
+        await self._runtime._engine.call(lambda api: api.kill(sandbox.container_id))

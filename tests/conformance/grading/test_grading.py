@@ -6,18 +6,14 @@ from typing import Any
 
 import pytest
 
-from sandbox_server.catalogue.instance import F2pScriptGrader, ScriptGrader, SwebenchGrader
-from sandbox_server.errors import EngineUnavailable
+from sandbox_server.catalogue.instance import ScriptGrader, SwebenchGrader
 from sandbox_server.grading.base import Baseline, GradeRequest
 from sandbox_server.grading.queue import GradingQueue
-from sandbox_server.sandbox.base import ContainerSpec, Sandbox
 from sandbox_server.sandbox.bash.sandbox import BashSandbox
-from sandbox_server.sandbox.docker.runtime import DockerRuntime
 from sandbox_server.sandbox.output import ExecResult
 from sandbox_server.verdicts import Verdict, VerdictName
-from tests.conformance.grading.calc_bench import ENDLESS, Bench
+from tests.conformance.grading.calc_bench import ENDLESS, Bench, Saboteur
 from tests.conformance.grading.calc_repository import FIXED, TREE
-from tests.waiting import eventually
 
 _CALC = "calc/__init__.py"
 
@@ -250,152 +246,6 @@ async def test_a_fix_beside_a_stripped_file_is_graded(bench: Bench) -> None:
     patch = bench.diff({_CALC: FIXED, "pytest.ini": b"[pytest]\naddopts = --co\n"})
     verdict = await bench.grade(patch)
     assert (verdict.name, verdict.stripped) == (VerdictName.RESOLVED, ("pytest.ini",))
-
-
-class Saboteur:
-    """The real runtime, but the first `times` grading containers die while the tests run."""
-
-    def __init__(self, runtime: DockerRuntime, times: int) -> None:
-        self._runtime = runtime
-        self._times = times
-        self.created: list[str] = []
-        self.killers: list[asyncio.Task[None]] = []
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._runtime, name)
-
-    async def create(self, spec: ContainerSpec) -> Sandbox:
-        sandbox = await self._runtime.create(spec)
-        self.created.append(sandbox.container_id)
-        if len(self.created) <= self._times:
-            self.killers.append(asyncio.create_task(self._kill(sandbox)))
-        return sandbox
-
-    async def _kill(self, sandbox: Sandbox) -> None:
-        wait = "until pgrep -f 'm pytest' > /dev/null; do sleep 0.05; done"
-        await sandbox.exec(["bash", "-c", wait], timeout_s=30)
-        await self._runtime._engine.call(lambda api: api.kill(sandbox.container_id))
-
-
-class Busy:
-    """The real runtime, but the first removal fails, as on an engine that times out waiting for a kill."""
-
-    def __init__(self, runtime: DockerRuntime) -> None:
-        self._runtime = runtime
-        self.asked = 0
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._runtime, name)
-
-    async def remove(self, container_id: str) -> None:
-        self.asked += 1
-        if self.asked == 1:
-            raise EngineUnavailable("tried to kill container, but did not receive an exit event")
-        await self._runtime.remove(container_id)
-
-
-async def test_a_removal_that_fails_is_tried_again(bench: Bench) -> None:
-    """Until the reaper runs, if there is one, the container would keep its memory."""
-    busy = Busy(bench.runtime)
-    verdict = await bench.grade(bench.diff({_CALC: FIXED}), by=bench.grading(runtime=busy))
-    assert verdict.name is VerdictName.RESOLVED, verdict
-    assert await bench.left() == 0
-    assert busy.asked == 2
-
-
-_SLOW = b"import time\n\ntime.sleep(5)\n\n\n" + FIXED
-
-
-async def test_a_container_that_dies_is_replaced(bench: Bench) -> None:
-    """A fault of the host costs time, not a reward."""
-    saboteur = Saboteur(bench.runtime, times=1)
-    verdict = await bench.grade(bench.diff({_CALC: _SLOW}), by=bench.grading(runtime=saboteur))
-    await asyncio.gather(*saboteur.killers)
-    assert (verdict.name, verdict.attempts, len(saboteur.created)) == (VerdictName.RESOLVED, 2, 2)
-    assert await bench.left() == 0
-
-
-async def test_attempts_are_bounded(bench: Bench) -> None:
-    """After the last attempt the verdict is infra, masked, with its cause, not an unmasked 0.0."""
-    saboteur = Saboteur(bench.runtime, times=9)
-    verdict = await bench.grade(bench.diff({_CALC: _SLOW}), by=bench.grading(runtime=saboteur, attempts=2))
-    await asyncio.gather(*saboteur.killers)
-    assert (verdict.name, verdict.mask, verdict.attempts) == (VerdictName.INFRA, True, 2)
-    assert verdict.cause.startswith("sandbox_lost: ")
-    assert (verdict.f2p_total, len(saboteur.created)) == (2, 2)
-    assert await bench.left() == 0
-
-
-@pytest.mark.parametrize(
-    ("fields", "cause"),
-    [
-        ({"box": {"images": ("sandbox-test/absent:none",)}}, "image_unavailable"),
-        ({"box": {"setup_commands": ("echo no; exit 4",)}}, "failed with 4: no"),
-        ({"grader": None, "ungradable_because": "no such family"}, "no such family"),
-    ],
-)
-async def test_what_only_we_can_cause_is_infra(
-    bench: Bench,
-    fields: dict[str, object],
-    cause: str,
-) -> None:
-    """An instance that cannot be graded must not train anyone."""
-    verdict = await bench.grade(bench.diff({_CALC: FIXED}), bench.instance(**fields), by=bench.grading(attempts=2))
-    assert (verdict.name, verdict.mask) == (VerdictName.INFRA, True)
-    assert cause in verdict.cause
-
-
-async def test_cancelling_removes_the_container(bench: Bench) -> None:
-    """A server that stops during a grading leaves no container for the reaper."""
-    grading = asyncio.create_task(bench.grade(bench.diff({_CALC: _SLOW})))
-    await eventually(bench.present)
-    grading.cancel()
-    await asyncio.gather(grading, return_exceptions=True)
-    assert grading.cancelled()
-    assert await bench.left() == 0
-
-
-@pytest.mark.parametrize(
-    ("command", "name", "exit_code"),
-    [
-        ("python3 -c 'from calc import add; assert add(2, 3) == 5'", VerdictName.RESOLVED, 0),
-        ("test -f README.md && exit 7", VerdictName.UNRESOLVED, 7),
-        ("sleep 60", VerdictName.TIMEOUT, None),
-    ],
-)
-async def test_script_grader(
-    bench: Bench,
-    command: str,
-    name: VerdictName,
-    exit_code: int | None,
-) -> None:
-    """The exit code decides, and counts as the one F2P test."""
-    instance = bench.instance(grader=ScriptGrader(command=command), eval_timeout_s=3)
-    verdict = await bench.grade(bench.diff({_CALC: FIXED}), instance)
-    assert (verdict.name, verdict.exit_code, verdict.f2p_count) == (name, exit_code, int(exit_code == 0))
-    assert (verdict.f2p_total, verdict.p2p_total, verdict.versions) == (1, 0, {})
-
-
-async def test_script_grader_killed_for_memory(bench: Bench) -> None:
-    """Exit code 137 is a kill, not a result; gold's own command needs too much memory, so it is masked."""
-    command = "python3 -c 'b = bytearray(400 << 20); b[::4096] = bytes(len(b[::4096]))'"
-    instance = bench.instance(grader=ScriptGrader(command=command), box={"memory_mb": 128})
-    verdict = await bench.grade(bench.diff({_CALC: FIXED}), instance)
-    assert (verdict.name, verdict.mask, verdict.exit_code) == (VerdictName.NO_RESULTS, True, 137), verdict
-
-
-@pytest.mark.parametrize(("fixed", "name"), [(True, VerdictName.RESOLVED), (False, VerdictName.UNRESOLVED)])
-async def test_f2p_script_grader(
-    bench: Bench,
-    fixed: bool,
-    name: VerdictName,
-) -> None:
-    """Scored 0 elsewhere in images that have python3 only; its files replace whatever the patch left there."""
-    script = "import sys\n\nimport pytest\n\nsys.exit(pytest.main(['-q', 'hidden/test_f2p.py']))\n"
-    hidden = "import sys\n\nsys.path.insert(0, '.')\nimport calc\n\n\ndef test_f2p():\n    assert calc.add(2, 3) == 5\n"
-    instance = bench.instance(grader=F2pScriptGrader(script=script), files={"hidden/test_f2p.py": hidden})
-    patch = bench.diff({"hidden/test_f2p.py": b"def test_f2p():\n    pass\n", **({_CALC: FIXED} if fixed else {})})
-    assert (await bench.grade(patch, instance)).name is name
 
 
 async def test_a_file_where_the_tests_need_a_folder(bench: Bench) -> None:
