@@ -50,7 +50,7 @@ class Lookahead:
     def add(self, instances: Sequence[TaskInstance]) -> int:
         """Queue the instances, each once, while there is room; returns how many of them are queued now."""
         for instance in instances:
-            if instance.instance_id in self._waiting or len(self._waiting) < QUEUE:
+            if len(self._waiting) < QUEUE:
                 self._waiting[instance.instance_id] = instance
                 self._failures.pop(instance.instance_id, None)
         self._added.set()

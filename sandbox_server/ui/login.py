@@ -22,7 +22,6 @@ LASTS_S = 12 * 3600
 
 Role = Literal["operator", "viewer"]
 """A viewer may look but change nothing."""
-_ROLES = ("operator", "viewer")
 
 
 class Logins:
@@ -79,7 +78,7 @@ class Logins:
         if not hmac.compare_digest(sign.encode(), self._sign("cookie", payload).encode()):
             return None
         until, role, _ = payload.split(".")
-        return cast(Role, role) if int(until) > clock.now() and role in _ROLES else None
+        return cast(Role, role) if int(until) > clock.now() else None
 
     def _sign(self, what: str, text: str) -> str:
         return hmac.new(self._secret, f"{what}\0{text}".encode(), hashlib.sha256).hexdigest()

@@ -129,7 +129,7 @@ def _extended(numbers: list[int]) -> int:
     match numbers:
         case [5, n, *_]:
             del numbers[:2]
-            return n if n < 16 else _nearest(_cube(min(n, 255)))
+            return n if n < 16 else _nearest(_cube(n))
         case [2, red, green, blue, *_]:
             del numbers[:4]
             return _nearest((red, green, blue))

@@ -65,6 +65,13 @@ def test_a_legacy_client(http: httpx.Client, sid: str) -> None:
     assert (unknown.status_code, unknown.json()["error"]["code"]) == (200, -32601)
 
 
+def test_a_modern_notification(http: httpx.Client) -> None:
+    """It has no `_meta` that must be mirrored; refused, a client that cancels a call would see an error."""
+    message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
+    told = http.post("/mcp", json=message, headers={"MCP-Protocol-Version": "2026-07-28"})
+    assert (told.status_code, told.content) == (202, b"")
+
+
 def test_a_modern_client(http: httpx.Client) -> None:
     """A required field is missing, so that a strict client takes the server for one of the old kind."""
     message, headers = modern("server/discover")

@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from sandbox_server.app.access import role_of
 from sandbox_server.ui.login import COOKIE, LASTS_S, Logins
+from sandbox_server.ui.route import _to_login
 
 KEYS, VIEWS = ["operators-key"], ["looks-on-key"]
 
@@ -79,3 +80,16 @@ def test_without_keys_only_the_token_counts() -> None:
     assert logins.role(_request()) == "operator"
     assert logins.may_change(_request(), logins.token(_request())) and not logins.may_change(_request(), "x")
     assert Logins(role_of([], []), []).token(_request()) != logins.token(_request())
+
+
+def test_all_servers_of_a_service_know_a_login(logins: Logins) -> None:
+    """With the keys in another order on each node a person would be asked for a key at every other page."""
+    other = Logins(role_of(KEYS, VIEWS), [*VIEWS, *KEYS])
+    assert other.role(_request(_cookie(logins, "looks-on-key"))) == "viewer"
+
+
+def test_after_a_login_a_form_is_not_sent_again() -> None:
+    """The browser would ask by GET for a path that only takes POST."""
+    asked = {"type": "http", "path": "/ui/nodes/n", "query_string": b"a=1", "headers": [], "server": ("h", 80)}
+    for method, to in (("GET", "%2Fui%2Fnodes%2Fn%3Fa%3D1"), ("POST", "%2Fui")):
+        assert _to_login(Request({**asked, "method": method})).headers["location"] == f"/ui/login?to={to}"

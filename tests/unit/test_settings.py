@@ -1,6 +1,9 @@
 """Sources of settings, and their parsing."""
 
+import socket
+
 import pytest
+from pydantic import ValidationError
 from sqlalchemy.engine import make_url
 
 from sandbox_server.settings import Settings, load
@@ -47,3 +50,28 @@ def test_the_password_becomes_part_of_the_url(password, user):
 def test_without_a_database_url_the_password_is_of_no_use(tmp_path):
     """SQLite has none."""
     assert Settings(data_dir=tmp_path, database_password="x").database == f"sqlite:///{tmp_path}/catalogue.sqlite3"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"confirm": 0.0}, "above 0, up to 1"),
+        ({"confirm": 1.5}, "above 0, up to 1"),
+        ({"disk_low_pct": 85}, "does not hold"),
+        ({"disk_refuse_pct": 80}, "does not hold"),
+        ({"service_networks": "10.213.0.0/29"}, "at least 16 addresses"),
+    ],
+)
+def test_values_that_would_do_harm_are_refused(wrong, why):
+    """No run would be confirmed, or images removed without end, and nothing would say so."""
+    with pytest.raises(ValidationError, match=why):
+        Settings(**wrong)
+    Settings(confirm=1.0, disk_low_pct=80, service_networks="10.213.0.0/28")
+
+
+def test_lists_and_urls_as_people_write_them():
+    """A comma at the end would pin an image without a name; a slash at the end would double in each forwarded path."""
+    assert Settings(pinned_images="a:1, ,b:2,").pinned_images == ("a:1", "b:2")
+    assert Settings(node_url="http://n:5000/").own_url == "http://n:5000"
+    for host in ("0.0.0.0", "::", ""):
+        assert Settings(host=host, port=7).own_url == f"http://{socket.gethostname()}:7"

@@ -7,7 +7,7 @@ from starlette.requests import Request
 
 from sandbox_server.catalogue.insight.records import RunCount
 from sandbox_server.ui.login import Logins
-from sandbox_server.ui.render import page
+from sandbox_server.ui.render import _query, _seconds, page
 
 
 async def test_a_long_page_is_made_in_slices() -> None:
@@ -28,3 +28,15 @@ async def test_a_long_page_is_made_in_slices() -> None:
     beside.cancel()
     assert bytes(answer.body).count(b"/ui/groups?run=run-") == 3000
     assert turns > 10  # of some 50 slices
+
+
+def test_durations_and_links_for_people() -> None:
+    """Hours as a row of minutes; a link that filters by nothing finds nothing."""
+    assert [_seconds(value) for value in (0.0, 0.5, 59.0, 61.0, 5400.0)] == [
+        "0 s",
+        "500 ms",
+        "59 s",
+        "1 min 1 s",
+        "1 h 30 min",
+    ]
+    assert _query({"run": "", "q": "a b", "limit": 5}, limit=None, before="7:1") == "?q=a+b&before=7%3A1"

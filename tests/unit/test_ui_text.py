@@ -115,3 +115,15 @@ async def test_templates_write_nothing_raw() -> None:
         "refused.html", code="<b>", detail="<script>alert(1)</script>\u202e{{ 7 * 7 }}\ud800", **known
     )
     assert "&lt;script&gt;alert(1)&lt;/script&gt;[U+202E]{{ 7 * 7 }}\ufffd" in page and "<b>" not in page
+
+
+def test_styles_end_and_unknown_colours_style_nothing() -> None:
+    """The rest of a page's output would be inverse, or bold because a colour was spelled in a way of its own."""
+    assert "".join(terminal("\x1b[7ma\x1b[27mb")) == '<span class="inv">a</span>b'
+    assert "".join(terminal("\x1b[38;9;1ma")) == "a"
+
+
+def test_a_diff_of_one_long_line_says_that_it_is_cut() -> None:
+    """A person would take the shown part for the whole."""
+    assert "400,001 bytes is not shown" in "".join(diff(b"+" * 400_001))
+    assert "not shown" not in "".join(diff(b"+" * 400_000))

@@ -10,6 +10,7 @@ from starlette.types import Message, Receive, Scope, Send
 from sandbox_server.app.access import BoundBody, RequireKey, is_loopback, operator_key, role_of
 from sandbox_server.errors import BodyTooSlow, RequestTooLarge
 from sandbox_server.protocols._wire import KEY_NAME, KEY_OWNER, KEY_VIEWS
+from sandbox_server.telemetry import KEYS_REFUSED
 
 KEYS = ["operators-key", "alice=alices-secret"]
 VIEWS = ["looks-on-key"]
@@ -103,7 +104,12 @@ async def _unused(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def _read(
-    pieces: Sequence[bytes], *, length: int | None = None, ends: bool = True, timeout_s: float = 30.0
+    pieces: Sequence[bytes],
+    *,
+    length: int | None = None,
+    ends: bool = True,
+    timeout_s: float = 30.0,
+    expects: bool = False,
 ) -> bytes | int:
     """The body as a route reads it, with a bound of 10 bytes; or the status that was sent in place of the route's.
 
@@ -129,6 +135,7 @@ async def _read(
         sent.append(message)
 
     headers = [] if length is None else [(b"content-length", str(length).encode())]
+    headers += [(b"expect", b"100-continue")] if expects else []
     scope = {"type": "http", "path": "/", "headers": headers}
     await BoundBody(route, 10, timeout_s)(scope, receive, send)
     return int(sent[0]["status"]) if sent else bytes(read)
@@ -159,3 +166,20 @@ async def test_a_body_that_does_not_end_has_a_bound() -> None:
         assert await _read([b"123"], length=11, ends=False, timeout_s=0.05) == 413, (
             "announced as too large, and never sent"
         )
+
+
+async def test_a_client_that_waits_for_leave_is_refused_at_once() -> None:
+    """With Expect: 100-continue no body comes before our answer: both would wait until the body's time is over."""
+    async with asyncio.timeout(60):
+        assert await _read([], length=11, ends=False, timeout_s=3600, expects=True) == 413
+
+
+async def test_a_request_without_a_key_is_not_counted_as_a_guess() -> None:
+    """Each probe of a load balancer would look like somebody who guesses keys."""
+
+    def refused() -> float:
+        return KEYS_REFUSED.labels("request")._value.get()
+
+    before = refused()
+    assert await _admitted({}) == 401 and refused() == before
+    assert await _admitted({"X-API-Key": "wrong"}) == 401 and refused() == before + 1

@@ -65,6 +65,8 @@ def test_a_row_of_live_runs_its_commands(tmp_path: Path, repo: str) -> None:
     assert "make\n" in script(live) and "pytest -rA" in script(live)
     assert isinstance(live.grader, SwebenchGrader) and live.grader.log_parser == "parse_log_pytest"
     own = imported(tmp_path, "SWE-bench-Live MultiLang", repo=repo, test_cmd="cargo test", log_parser="parse_log_cargo")
+    apart = imported(tmp_path, "SWE-bench-Live", repo=repo, print_cmds=["cat log.txt"])
+    assert apart.grader is None, "its log is printed by a command of its own"
     assert "cargo test" in script(own) and own.sandbox.images[0].startswith("starryzhang/")
     rebench = imported(tmp_path, "SWE-rebench V2", repo=repo, **config())
     assert rebench.dataset == "swe-rebench"
@@ -82,6 +84,11 @@ def test_multi_swe(tmp_path: Path) -> None:
     for name in ("fix.patch", "test.patch"):  # beside an altered test, the tests' own patch tells the true one
         assert any(f"/home/{name}" in command for command in instance.sandbox.setup_commands)
     assert instance.problem_statement == "It fails" and instance.gold_patch and "make test" in script(instance)
+    by_them = imported(tmp_path, "Multi-SWE-bench", **tests, **own | {"test_cmd": "bash /home/test-run.sh"})
+    assert not any("/home/test.patch" in command for command in by_them.sandbox.setup_commands), "its tests need it"
+    alone = imported(tmp_path, "Multi-SWE-bench", **tests, resolved_issues=[], title="T", body="B", org="Acme")
+    assert alone.problem_statement == "T\nB", "a row without issues tells its pull request"
+    assert alone.sandbox.images == ("mswebench/acme_m_ledger:pr-9",), "Docker's names are lower case"
 
 
 def test_polybench(tmp_path: Path) -> None:
@@ -90,12 +97,16 @@ def test_polybench(tmp_path: Path) -> None:
     instance = imported(tmp_path, "SWE-PolyBench", log_parser="parse_log_maven", Dockerfile=file)
     assert (instance.fail_to_pass, instance.pass_to_pass) == (("a.b.CTest",), ())
     assert (instance.sandbox.workdir, instance.language) == ("/src", "java") and "mvn test" in script(instance)
+    without = imported(tmp_path, "SWE-PolyBench", Dockerfile="FROM maven\n")
+    assert without.sandbox.workdir == "/testbed" and "log_parser" in without.ungradable_because
 
 
 def test_r2e(tmp_path: Path) -> None:
     """The agent finds the tests, or a row with another number of tests counts as the same."""
     instance = imported(tmp_path, "R2E-Gym", problem_statement="Hello\n[ISSUE]\nIt fails.\n[/ISSUE]\nBye")
     assert instance.problem_statement == "It fails." and instance.sandbox.hidden_paths == ("/r2e",)
+    plain = imported(tmp_path, "R2E-Gym", problem_statement="It fails.", commit_hash=None, docker_image="r2e/a:5a")
+    assert (plain.problem_statement, plain.instance_id) == ("It fails.", "aiohttp__5a"), "the tag is the commit"
     assert instance.instance_id == "aiohttp__f0d74880deec8fcd982bce639c93c5e130d41198"
     assert isinstance(instance.grader, R2eGrader) and instance.grader.expected == {"t.a": "PASSED"}
     with pytest.raises(RowRejected, match="names no test"):

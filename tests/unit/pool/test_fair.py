@@ -264,3 +264,49 @@ def test_the_position_is_the_one_it_will_have(waiting: list[str], held: list[str
         await starts.close()
 
     asyncio.run(play())
+
+
+async def test_a_displaced_start_that_is_cancelled_at_once_frees_nothing() -> None:
+    """Its client hung up in the same moment: a place that it never held was given away, and its position was lost."""
+    queue = FairQueue(1, most_waiting=3)
+    starts = Starts(queue)
+    for _ in range(4):
+        starts.begin("greedy")
+    await settle()
+    ticket, task = starts.waiting[-1]
+    newcomer = asyncio.create_task(queue.acquire(Ticket("small")))
+    await asyncio.sleep(0)  # the newcomer has displaced it; its own task has not run yet
+    task.cancel()
+    await settle()
+    assert ticket.position == 3 and (queue.used, dict(queue.held)) == (1, {"greedy": 1})
+    newcomer.cancel()
+    await starts.close()
+
+
+async def test_releases_of_long_ago_tell_nothing_about_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a quiet night the first start that waits would be told an estimate of hours."""
+    now = 0.0
+    monkeypatch.setattr("sandbox_server.pool.fair.time.monotonic", lambda: now)
+    queue = FairQueue(1)
+    for at in (0.0, 30_000.0, 30_010.0, 30_020.0):
+        now = at
+        await queue.acquire(Ticket("a"))
+        queue.release("a")
+    assert queue.estimate_s(3) == 30.0
+
+
+async def test_the_run_that_was_served_longest_ago_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients choose the labels of runs: a busy run that is forgotten for them would go before all others."""
+    monkeypatch.setattr("sandbox_server.pool.fair._REMEMBERED", 2)
+    queue = FairQueue(1)
+    for run in "aba":
+        await queue.acquire(Ticket(run))
+        queue.release(run)
+    starts = Starts(queue)
+    for run in "cab":
+        starts.begin(run)
+    await settle()
+    starts.end("c")
+    await settle()
+    assert starts.got == ["c", "b"]
+    await starts.close()

@@ -72,3 +72,11 @@ def test_what_remains_is_never_negative_and_bounded(events: list[tuple[str, int,
             groups.announce(instance_id, 5, now)
         groups.arrived(instance_id, now)
         assert 0 <= groups.remaining(instance_id) <= max(5, 2 * count)
+
+
+def test_an_announcement_without_starts_is_no_group() -> None:
+    """A trainer that announces and is restarted would teach that groups have no members."""
+    groups = Groups(first_guess=4, window_s=30)
+    groups.announce("a", 8, 0.0)
+    groups.announce("a", 8, 1.0)
+    assert groups.expected("a") == groups.expected("b") == 4
