@@ -83,3 +83,26 @@ async def test_a_fault_is_told_to_the_server() -> None:
 
     with pytest.raises(RuntimeError, match="broken"):
         await Client().take(Streamed(broken(), "x/y"))
+
+
+async def test_a_source_is_closed_whatever_ends_the_stream() -> None:
+    """A follower of a long command would be fed until the collector finds it."""
+    closed = asyncio.Event()
+
+    async def source() -> AsyncGenerator[bytes, None]:
+        try:
+            yield b"1"
+            yield b"2"
+        finally:
+            closed.set()
+
+    class Broken(Client):
+        async def send(self, message: Message) -> None:
+            await super().send(message)
+            if message.get("body") == b"1":
+                raise OSError("the connection is reset")
+
+    pieces = source()  # kept, so that no collector closes it
+    with pytest.raises(OSError, match="reset"):
+        await Broken().take(Streamed(pieces, "x/y"))
+    assert closed.is_set()

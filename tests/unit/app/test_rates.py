@@ -16,10 +16,10 @@ class _Clients:
         self._rates = Rates(self._route, requests_per_min=requests, sent_mb_per_min=sent_mb)
         self._answer: list[Message] = []
 
-    async def ask(self, owner: str = "alice") -> int:
+    async def ask(self, owner: str = "alice", kind: str = "http") -> int:
         """Seconds after which to ask again; 0: the request was served."""
         self._answer = []
-        await self._rates({"type": "http", "path": "/", "headers": [], KEY_OWNER: owner}, self._receive, self._send)
+        await self._rates({"type": kind, "path": "/", "headers": [], KEY_OWNER: owner}, self._receive, self._send)
         headers = dict(self._answer[0]["headers"])
         return int(headers.get(b"retry-after", 0))
 
@@ -70,3 +70,11 @@ async def test_without_settings_nothing_is_refused(now: list[float]) -> None:
     """A service of one team would refuse its own trainers."""
     clients = _Clients()
     assert [await clients.ask() for _ in range(100)] == [0] * 100
+
+
+async def test_a_websocket_is_not_refused_as_a_request() -> None:
+    """Its client would get half an HTTP answer; its messages are requests of their own."""
+    clients = _Clients(requests=1)
+    assert await clients.ask() == 0
+    assert await clients.ask() > 0
+    assert await clients.ask(kind="websocket") == 0
