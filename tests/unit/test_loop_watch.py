@@ -7,7 +7,7 @@ import time
 import pytest
 from prometheus_client import REGISTRY
 
-from sandbox_server.app.loop_watch import watched_loop
+from sandbox_server.app.loop_watch import _IDLE_PERIOD_S, _PERIOD_S, _Watch, watched_loop
 
 
 def _seen(cause: str) -> float:
@@ -62,3 +62,25 @@ async def test_an_idle_loop_has_no_stalls() -> None:
     """An alarm that rings by itself is not heard."""
     busy, blocked = await _stalls_during(0, 0)
     assert busy < 0.05 and blocked < 0.15
+
+
+async def test_a_wait_for_a_cpu_is_no_stall(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy host each log would be full of stalls that nobody can mend."""
+    monkeypatch.setattr(_Watch, "_queued", lambda self: time.monotonic())  # never ran since the last beat
+    _, blocked = await _stalls_during(0, 0.4)
+    assert blocked < 0.05
+
+
+async def test_an_idle_loop_is_looked_at_less_often() -> None:
+    """Servers without sessions would use 1 % of a core, for ever."""
+    watch = _Watch()
+    watch.start()
+    async with asyncio.timeout(60):
+        while watch._period_s < _IDLE_PERIOD_S:  # noqa: ASYNC110 -- the watch has no event for it
+            await asyncio.sleep(0.02)
+        until = time.thread_time() + 0.2
+        while time.thread_time() < until:
+            pass
+        while watch._period_s > _PERIOD_S:  # noqa: ASYNC110 -- as above
+            await asyncio.sleep(0)  # busy
+    watch.stop()

@@ -5,6 +5,7 @@ import struct
 from itertools import pairwise
 
 import pytest
+from fastapi import Request
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
@@ -118,3 +119,40 @@ def test_a_user_that_cannot_be_read() -> None:
     """A malformed header is refused: otherwise the command would run as the default user."""
     with pytest.raises(ConnectError):
         connect.basic_user({"authorization": "Basic !!!"})
+
+
+def _streamed(*chunks: bytes) -> Request:
+    waiting = [*chunks, b""]
+
+    async def receive() -> dict[str, object]:
+        return {"type": "http.request", "body": waiting.pop(0), "more_body": bool(waiting)}
+
+    headers = [(b"content-type", connect.STREAM.encode())]
+    return Request({"type": "http", "method": "POST", "path": "/", "headers": headers}, receive)
+
+
+async def test_a_stream_ends_with_its_last_frame() -> None:
+    """What follows would be taken for input of the process, or an end in the middle of a message for the end of all."""
+    one, last = connect.frame(b'{"size": 1}'), connect.frame(b"{}", connect.LAST)
+    found = [message.size async for message in connect.read_stream(_streamed(one, last, one), Sample)]
+    assert found == [1]
+    with pytest.raises(ConnectError, match="within a message"):
+        assert [_ async for _ in connect.read_stream(_streamed(one, one[:-1]), Sample)]
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("", 90.0), ("0", 1.0), ("30", 30.0), ("soon", 90.0)])
+def test_keepalives(text: str, seconds: float) -> None:
+    """At an interval of 0 the stream would hold nothing but keepalives."""
+    assert connect.keepalive_s({"keepalive-ping-interval": text}) == seconds
+
+
+def test_an_error_without_a_status_of_its_own_is_the_servers() -> None:
+    """Clients repeat a 500 and give up at a 400."""
+    codes = (Code.INTERNAL, Code.UNKNOWN, Code.NOT_FOUND)
+    assert [connect.unary_error(ConnectError(code, "")).status_code for code in codes] == [500, 500, 404]
+
+
+def test_half_a_surrogate_pair_does_not_spoil_a_message() -> None:
+    """protobuf's parsers refuse the whole list of a folder for one file name; a whole pair and a backslash stay."""
+    names = {"lone": "a\ud800b", "whole": "\U0001f600", "backslash": "\\ud800"}
+    assert json.loads(connect.dumped(names)) == names | {"lone": "a\ufffdb"}
