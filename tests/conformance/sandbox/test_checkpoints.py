@@ -260,7 +260,7 @@ class Way(StrEnum):
 @settings(
     max_examples=EXAMPLES,
     deadline=None,
-    derandomize=EXAMPLES < 100,
+    derandomize="SANDBOX_TEST_FORKS" not in os.environ,  # which would not look at --hypothesis-seed
     suppress_health_check=list(HealthCheck),
     phases=PHASES,
 )
