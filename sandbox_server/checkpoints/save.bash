@@ -59,5 +59,5 @@ builtin shopt "$__sb_expand" expand_aliases
 \builtin set "$__sb_keyword"
 \builtin unset -v __sb_expand __sb_keyword __sb_status
 \builtin unset -f __sb_save __sb_save_descriptors __sb_save_folders __sb_save_variables __sb_save_table __sb_reverse \
-  __sb_save_limits __sb_save_history __sb_save_functions __sb_save_options
+  __sb_save_limits __sb_save_history __sb_save_functions __sb_save_with_coproc __sb_save_options
 \builtin return "$2"

@@ -62,6 +62,10 @@ __sb_save_history() {
 
 __sb_save_functions() {
   builtin printf 'builtin shopt -s extglob\n' # their bodies may need it to be read
+  builtin local __sb_coproc=
+  builtin declare -f >| "$__sb_file.list"
+  builtin mapfile __sb_lines < "$__sb_file.list"
+  [[ ${__sb_lines[*]} == *'coproc COPROC '* ]] && __sb_coproc=1
   builtin declare -F >| "$__sb_file.list"
   builtin mapfile -t __sb_list < "$__sb_file.list"
   for __sb_name in "${__sb_list[@]}"; do
@@ -69,9 +73,26 @@ __sb_save_functions() {
     __sb_name=${__sb_opt#* }
     __sb_opt=${__sb_opt%% *}
     [[ $__sb_name == __sb_* ]] && builtin continue
-    builtin declare -f -- "$__sb_name"
+    if [[ $__sb_coproc ]]; then __sb_save_with_coproc; else builtin declare -f -- "$__sb_name"; fi
     [[ $__sb_opt == f ]] || builtin printf 'builtin declare -%s -- %q\n' "$__sb_opt" "$__sb_name"
   done
+}
+
+# Prints the function $__sb_name. Bash prints `coproc cat` as `coproc COPROC cat`, which would run COPROC: the name is left out
+# if bash then still prints the same. It does not if the function also has these words in a text.
+__sb_save_with_coproc() {
+  builtin local __sb_was __sb_now
+  builtin declare -f -- "$__sb_name" >| "$__sb_file.list"
+  builtin mapfile __sb_lines < "$__sb_file.list"
+  builtin printf -v __sb_was %s "${__sb_lines[@]}"
+  __sb_now=${__sb_was//coproc COPROC /coproc }
+  builtin eval "__sb_copy () ${__sb_now#*' () '}"
+  builtin declare -f __sb_copy >| "$__sb_file.list"
+  builtin unset -f __sb_copy
+  builtin mapfile __sb_lines < "$__sb_file.list"
+  builtin printf -v __sb_lines %s "${__sb_lines[@]}"
+  [[ ${__sb_lines#*' () '} == "${__sb_was#*' () '}" ]] || __sb_now=$__sb_was
+  builtin printf %s "$__sb_now"
 }
 
 # Leaves the options of `set` that act on this script too to `__sb_late`.

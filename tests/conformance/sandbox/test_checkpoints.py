@@ -76,6 +76,7 @@ FOUND = (
     r"""trap $'x\' SIGHUP\ntrap -- d' USR1; trap "it's" URG; trap 'a\\' WINCH""",
     "shopt -s extdebug; set +T; shopt -s nocasematch localvar_inherit; declare -a A=(1 2)",
     "BASH_COMPAT=5.1; alias builtin='echo no'",
+    """k() { coproc cat; coproc N { cat; }; coproc (cat); }; l() { echo 'coproc COPROC x'; }; declare -fx k""",
 )
 """What a copy once lacked or had otherwise."""
 COUNTED = "x=$RANDOM$SRANDOM$EPOCHSECONDS$BASHPID; x=3"
