@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from sandbox_server.state import jobs
 from sandbox_server.state.connection import Connection
 from sandbox_server.state.jobs import GradingJobs
 from sandbox_server.state.keys import Keys
@@ -253,3 +254,23 @@ async def test_after_all_connections_broke(worker: Open, connection: Connection,
         await asyncio.sleep(0.2)
         await one.jobs.tend()
         await two.jobs.tend()
+
+
+async def test_readers_that_are_gone(
+    worker: Open, connection: Connection, keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names of former subscriptions pile up; or one goes with the job that it took, which nobody does then."""
+    monkeypatch.setattr(jobs, "_READER_KEPT_MS", 0)
+    stream = keys.gradings("n1")
+    one = await worker("n1")
+    await one.jobs.hold("n1")
+    await asyncio.sleep(1.2)  # the end of its last read
+    await one.jobs.submit("7", "n1")
+    await connection.send("XGROUP", "CREATECONSUMER", stream, "graders", "idle")
+    await connection.send("XREADGROUP", "GROUP", "graders", "busy", "COUNT", "1", "STREAMS", stream, ">")
+    await asyncio.sleep(0.01)
+    await one.jobs.tend()
+    names = {about[1] for about in await connection.send("XINFO", "CONSUMERS", stream, "graders")}
+    assert b"busy" in names and b"idle" not in names
+    await one.jobs.help("n1")
+    await until(lambda: one.ended == ["7"])

@@ -152,3 +152,15 @@ def test_only_attributes_of_users_are_read() -> None:
     given_to = Member(b"/a", Kind.FILE, xattrs={b"security.capability": b"x", b"trusted.a": b"x", b"user.a": b"1"})
     [(member, _)] = unpacked(packed((given_to, None, b"")))
     assert member.xattrs == {b"user.a": b"1"}
+
+
+def test_times_as_gnu_tar_writes_them() -> None:
+    """GNU tar leaves out zeros at the end of a time: .5 is half a second, and no 5 ns."""
+    for written, ns in (("1.5", 1_500_000_000), ("-1.25", -1_250_000_000), ("7", 7_000_000_000)):
+        stream = io.BytesIO()
+        with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:
+            folder = tarfile.TarInfo("/x")
+            folder.type, folder.pax_headers = tarfile.DIRTYPE, {"mtime": written, "path": "/x"}
+            tar.addfile(folder)
+        ((found, _),) = unpacked(stream.getvalue())
+        assert found.mtime_ns == ns

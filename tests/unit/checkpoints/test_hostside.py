@@ -1,17 +1,19 @@
 """Files of containers, read and written from their host: never further than the container's own tree."""
 
 import asyncio
+import io
 import os
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
-from sandbox_server.checkpoints.archive import Kind, Member
+from sandbox_server.checkpoints.archive import Kind, Member, members
 from sandbox_server.checkpoints.hostside import on_thread
 from sandbox_server.checkpoints.packer import Packer
 from sandbox_server.checkpoints.unpacker import Listed, Refused, unpack
@@ -163,11 +165,45 @@ def test_holes_are_not_read_as_bytes(folders: Folders, tmp_path: Path) -> None:
             file.seek(number << 16)
             file.write(b"x")
         file.truncate(1 << 40)
-    shown = SimpleNamespace(upper=folders, files=folders, shm=None, mounts=frozenset(), programs=list)
     with pytest.raises(NotShown, match="parts between holes"):
-        Packer(cast(Tree, shown))
+        packer(folders)
     os.truncate(tmp_path / "root/islands", 900 << 16)
-    assert sum(map(len, Packer(cast(Tree, shown)).pieces())) < 8 << 20
+    assert sum(map(len, packer(folders).pieces())) < 8 << 20
+
+
+def test_names_of_one_file_stay_one(folders: Folders, tmp_path: Path) -> None:
+    """In a copy, a change by one name is not seen by the other; or two files that look alike have become one."""
+    root, copy = tmp_path / "root", tmp_path / "copy"
+    (root / "d").mkdir()
+    copy.mkdir()
+    for file in ("a", "alike", "half"):
+        (root / file).write_text("same")
+    (root / "s").symlink_to("a")
+    os.mkfifo(root / "p")
+    for name in ("a", "s", "p"):
+        os.link(root / name, root / "d" / name, follow_symlinks=False)
+    os.link(root / "half", tmp_path / "outside/half")  # the other name is no changed path
+    archive = io.BytesIO(b"".join(packer(folders).pieces()))
+    made = Folders(os.open(copy, os.O_RDONLY))
+    put(made, *(replace(one, content=list(one.content)) for one in members(archive.read)))
+    made.close()
+    assert names(copy) == names(root) == [["a", "d/a"], ["alike"], ["d/p", "p"], ["d/s", "s"], ["half"]]
+    assert (copy / "d/a").read_text() == (copy / "half").read_text() == "same" and os.readlink(copy / "d/s") == "a"
+
+
+def packer(folders: Folders) -> Packer:
+    """A packer of these folders as a container's changed ones."""
+    shown = SimpleNamespace(upper=folders, files=folders, shm=None, mounts=frozenset(), programs=list)
+    return Packer(cast(Tree, shown))
+
+
+def names(root: Path) -> list[list[str]]:
+    """The paths below a folder that are no folders, those of one inode together."""
+    found: dict[int, list[str]] = {}
+    for path in sorted(root.rglob("*")):
+        if path.is_symlink() or not path.is_dir():
+            found.setdefault(path.lstat().st_ino, []).append(str(path.relative_to(root)))
+    return sorted(found.values())
 
 
 async def test_a_caller_that_gives_up_stops_the_thread() -> None:

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from sandbox_server.checkpoints.blocks import Cutter
 from sandbox_server.checkpoints.checkpoint import Checkpoint, Part, fits
+from sandbox_server.checkpoints.packing import unpack
+from sandbox_server.checkpoints.recent import Recent
 from sandbox_server.checkpoints.store import Checkpoints, Damaged
 from sandbox_server.errors import DataDiskFull, NotForkable
 
@@ -257,3 +259,62 @@ async def test_a_full_disk_is_told(tmp_path: Path) -> None:
     with pytest.raises(DataDiskFull):
         await stored(store, 1, b"x")
     assert not blocks(tmp_path)
+
+
+async def test_what_failed_holds_nothing(tmp_path: Path) -> None:
+    """A block whose writing failed once is never removed; or its checkpoint takes the former one with it."""
+    full = True
+
+    def room() -> None:
+        if full:
+            raise DataDiskFull("full")
+
+    store, data = Checkpoints(tmp_path, most_bytes=200_000, room=room), os.urandom(100_000)
+    await store.open()
+    with pytest.raises(DataDiskFull):
+        await stored(store, 1, data)
+    full = False
+    made = await stored(store, 1, data)
+    with pytest.raises(NotForkable):
+        await stored(store, 1, os.urandom(250_000))  # refused with its last block
+    assert store.find("1", 1) == made and await read(store, made) == data
+    store.drop(made)
+    assert not blocks(tmp_path) and store.total_bytes == 0
+
+
+async def test_what_is_held_stays(tmp_path: Path) -> None:
+    """The upload of a checkpoint loses its blocks when the checkpoint makes room for another one."""
+    store = Checkpoints(tmp_path, most_bytes=1 << 30)
+    await store.open()
+    made = await stored(store, 1, os.urandom(100_000))
+    with store.held(made) as names:
+        store.drop(made)
+        assert all(map(store.packed, names))
+    assert not blocks(tmp_path)
+
+
+def test_a_block_of_any_claimed_size_is_refused() -> None:
+    """A damaged or forged block takes gigabytes of memory."""
+    with pytest.raises(ValueError, match="claims"):
+        unpack("name", (1 << 30).to_bytes(4, "big") + b"x")
+
+
+@pytest.mark.parametrize(("at", "fit"), [(7, True), (8, False), (12, False), (13, True), (14, True)])
+def test_undone_states_do_not_fit(at: int, fit: bool) -> None:
+    """A state that was undone comes back, or the one after the rollback (13, which undid 8 to 12) is made anew."""
+    assert fits(Checkpoint("1", at, "image", 0.0), 14, "image", undone=[(8, 13)], whole=True) is fit
+
+
+async def test_an_error_is_not_kept() -> None:
+    """After one error, no copy of the checkpoint can be made."""
+    recent, tries = Recent[int](1), iter([OSError("once"), 7])
+
+    async def make() -> int:
+        one = next(tries)
+        if isinstance(one, OSError):
+            raise one
+        return one
+
+    with pytest.raises(OSError):
+        await recent.get("key", make)
+    assert await recent.get("key", make) == 7 == await recent.get("key", make)
