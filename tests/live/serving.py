@@ -13,7 +13,7 @@ import sqlite3
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -143,10 +143,10 @@ class Server:
 
     # ---- the process
 
-    def start(self) -> None:
-        """Start it and wait until it is ready."""
+    def start(self, words: Sequence[str] = ("serve",)) -> None:
+        """Start it and wait until it is ready. `words`: see `forking`."""
         with self.log.open("ab") as stream:
-            self._process = forker().start(["serve"], self.environment, stream.fileno(), stream.fileno())
+            self._process = forker().start(words, self.environment, stream.fileno(), stream.fileno())
         until(self._ready, 240, "ready")
 
     def ensure_started(self) -> None:

@@ -4,9 +4,10 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import pytest
@@ -16,7 +17,11 @@ from sandbox_client.errors import RequestRejected, UnknownImage
 from .e2b import BASE, TEMPLATES, Control, sdk
 from .fleet import fleet
 from .serving import Server, serving, until
-from .test_copies_killed import BUSY_S, FILL, LOOK, cut, nothing_left
+
+BUSY_S = (0.15, 0.5)
+"""Seconds after a request at which the server is killed."""
+FILL = "dd if=/dev/urandom of=/tmp/large bs=1M count=16 status=none; echo once >> /tmp/n"
+LOOK = "cksum < /tmp/large; wc -l < /tmp/n"
 
 
 @pytest.fixture(scope="module")
@@ -284,12 +289,31 @@ def _forks(control: Control, sid: str) -> list[str]:
     return list(forked["sids"])
 
 
+def cut(server: Server, after_s: float, request: Callable[[], object]) -> None:
+    """Send a request, kill the server meanwhile, and start it again."""
+    with ThreadPoolExecutor(1) as pool:
+        sent = pool.submit(request)
+        sleep(after_s)
+        server.kill()
+        sent.exception(60)  # cut off, or answered just before
+    server.start()
+
+
+def nothing_left(server: Server, folder: Path, sids: set[str]) -> None:
+    """Each container is a live session's, and each stored block is whole and some checkpoint's."""
+    until(lambda: len(server.containers()) <= len(sids), 30, "no container without a session")
+    stored = folder / "data" / "checkpoints"
+    assert not list(stored.rglob("*.part"))
+    named = "".join(path.read_text() for path in stored.glob("*.json"))
+    assert all(path.name in named for path in stored.glob("blocks/*/*"))
+
+
 def test_killed_in_the_middle(server: Server, control: Control) -> None:
     """A snapshot or a box is lost, doubled or half filled, or something stays. The last: it restarts the server."""
     sid = control.create(timeout=600)["sandboxID"]
     run(control, sid, FILL)
     state = run(control, sid, LOOK)
-    for after_s in BUSY_S[1:]:
+    for after_s in BUSY_S:
         cut(server, after_s, lambda: control.call("POST", f"/sandboxes/{sid}/snapshots"))
         assert run(control, sid, LOOK) == state
         for request in ("pause", "connect"):
