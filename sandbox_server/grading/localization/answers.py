@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 
 from sandbox_server.grading.localization import structured
-from sandbox_server.grading.localization.fenced import Block, blocks, read_lines
+from sandbox_server.grading.localization.fenced import Block, blocks, has_labelled_names, read_lines
 from sandbox_server.grading.localization.locations import Locations
 from sandbox_server.grading.localization.paths import Roots, entries
 from sandbox_server.verdicts import Answer
@@ -132,11 +132,18 @@ def _fenced(text: str, roots: Roots) -> Answer | None:
 def _located(text: str, roots: Roots) -> Answer | None:
     """The last block of nothing but locations, else the last block of text that has some; the whole text if no blocks.
 
-    Prose, commands, code and the output of a search are no answer.
+    Prose, commands, code and the output of a search are no answer. Without a block, prose may stand around lines with
+    labels, and a table may be the whole text.
     """
     found = blocks(text)
     if not found:
-        return _sound(Block("", text.strip().strip("`"), closed=False), roots, well_formed=True)
+        whole = Block("", text.strip().strip("`"), closed=False)
+        if answer := _sound(whole, roots, well_formed=True):
+            return answer
+        named = _partly(whole, roots) if has_labelled_names(text) else None
+        if named is not None and named.modules:
+            return named
+        return _listed(whole.body, roots) if whole.body.startswith("|") else None
     for block in reversed(found):
         if answer := _sound(block, roots, well_formed=len(found) == 1):
             return answer

@@ -26,10 +26,12 @@ _LABELS = {
     "lines": "line",
 }
 _BULLET = re.compile(r"[-*+•\s]*(?:\d{1,4}[.)]\s+)?")
-_LABELLED = re.compile(rf"(?:(?:[-*+•]|\d{{1,4}}[.)])\s+)?\**({'|'.join(_LABELS)})\**\s*:\**(.*)", re.IGNORECASE)
+_LABELLED = re.compile(
+    rf"(?:(?:[-*+•]|\d{{1,4}}[.)])\s+)?\**({'|'.join(_LABELS)})(?:\s(?:path|name)s?)?\**\s*:\**(.*)", re.IGNORECASE
+)
 _PATH = re.compile(r"[^\s:#]*(?:\.[A-Za-z0-9_+-]+|/[^\s:#/]+)")
 _COMMENT = re.compile(r"#\s|#+$|//\s|<!--")
-_REMARK = re.compile(r"[(\[#]|[-\u2013\u2014]+\s|//|<-|\u2190")
+_REMARK = re.compile(r"[(\[#]|[-\u2013\u2014]+\s|//|<-|\u2190|[-=]>\s|\u2192")
 _NAME = re.compile(r"(?:(?:async\s+)?def\s+|class\s+|function\s+)?[^\s(]+(?:\(.*\))?:?")
 _METHOD = re.compile(r"((?=[A-Z]\w*[a-z])\w++(?:\.[A-Za-z_]\w*+)*\.(\w+))(?:\([^()]*\))?(\s.*)?")
 _ENDINGS = {"am", "c", "cc", "cfg", "cpp", "cs", "css", "csv", "go", "h", "html", "in", "ini", "java", "js", "json"}
@@ -60,6 +62,9 @@ def blocks(text: str) -> list[Block]:
             if stripped.startswith(fence):
                 found.append(Block(language, "\n".join(inside), closed=stripped == fence))
                 language = None
+            elif stripped.endswith(fence):  # the last line's own end
+                found.append(Block(language, "\n".join([*inside, line.rstrip().rstrip(fence[0])]), closed=True))
+                language = None
             else:
                 inside.append(line)
         elif stripped.startswith(_FENCES):
@@ -67,7 +72,9 @@ def blocks(text: str) -> list[Block]:
             if len(stripped) > 2 * len(fence) and stripped.endswith(fence):
                 found.append(Block("", stripped.strip(fence[0]), closed=True))  # a one-line block
             else:
-                language, inside = stripped.removeprefix(fence).strip().lower(), []
+                told = stripped.strip(fence[0]).strip()
+                # no language has such a name, so it is the first line
+                language, inside = ("", [told]) if _PATH.fullmatch(told) else (told.lower(), [])
     if language is not None:
         found.append(Block(language, "\n".join(inside), closed=False))
     return found
@@ -99,6 +106,12 @@ def read_lines(text: str, into: Locations) -> bool:
             if found:
                 path, in_class, clean = found, "", clean or whole
     return clean
+
+
+def has_labelled_names(text: str) -> bool:
+    """Whether a line of `text` is a labelled class or function."""
+    labelled = (_LABELLED.fullmatch(line.strip()) for line in text.splitlines())
+    return any(one and _LABELS[one[1].lower()] in ("class", "function") for one in labelled)
 
 
 def _headed(text: str, into: Locations) -> str:

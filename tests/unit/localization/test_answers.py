@@ -290,6 +290,42 @@ def test_commands_and_prose_are_no_answer(text: str) -> None:
     assert parse_answer(text) is None
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```src/a.py\nclass: Foo\nfunction: bar```",
+        "```src/a.py\nfunction: Foo.bar\n```",
+        "The bug is in one place.\n\nsrc/a.py\nclass: Foo\nfunction: bar",
+        "File path: `src/a.py`\nClass name: Foo\nFunction name: bar",
+        "**File path:** src/a.py\n**Method name:** Foo.bar\n\nIt rounds too early.",
+    ],
+)
+def test_lines_with_labels_answer_in_any_place(text: str) -> None:
+    """Fences that share a line with the answer, and prose around it: a person would call each an answer."""
+    answer = parse_answer(text)
+    assert answer is not None, text
+    assert (answer.files, answer.entities) == (("src/a.py",), ("src/a.py:Foo.bar",)), text
+
+
+@pytest.mark.parametrize("text", ["```\nsrc/a.py -> parses\n```", "| File | Why |\n|---|---|\n| src/a.py | parses |"])
+def test_a_remark_after_an_arrow_and_a_table_alone(text: str) -> None:
+    answer = parse_answer(text)
+    assert answer is not None and answer.files == ("src/a.py",), text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I look at src/a.py next.\nfunction: unclear so far",
+        "class: Foo\nfunction: bar",
+        "| File | Why |\n|---|---|\n| none so far | - |",
+        "```src/a.py```py is a file",
+    ],
+)
+def test_labels_without_a_file_are_no_answer(text: str) -> None:
+    assert parse_answer(text) is None, text
+
+
 def test_case_73_what_a_result_tool_may_be_given() -> None:
     truth = Truth(files=("src/a.py",), added_files=("src/new.py",))
     given_values: list[tuple[object, float]] = [
