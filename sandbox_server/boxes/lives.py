@@ -185,6 +185,10 @@ class BoxLives:
             if view is None or view.record.state != SessionState.LIVE:
                 return
             paused = view.box.paused_at > 0
+            # again: a pause or resume that held the lock may have ended since the caller's look, or taken the container
+            frozen = {c.container_id: c.paused for c in await self._runtime.list() if c.running or c.paused}
+            if frozen.get(view.record.container_id, paused) == paused:
+                return
             log.warning("a box's container was paused or running against its record; corrected", sid=sid, paused=paused)
             await (self._runtime.pause if paused else self._runtime.unpause)(view.record.container_id)
 

@@ -1,8 +1,9 @@
-"""A pause that the engine refuses."""
+"""A pause that the engine refuses, and containers that differ from their records."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -11,6 +12,7 @@ from sandbox_server.boxes.events import BoxEvents
 from sandbox_server.boxes.lives import BoxLives
 from sandbox_server.errors import EngineUnavailable
 from sandbox_server.records import BoxRecord, SessionRecord
+from sandbox_server.sandbox.container import ContainerInfo, Role
 
 from .test_box_view import BOX
 
@@ -39,6 +41,55 @@ class Part:
     async def pause(self, container_id: str) -> None:
         assert self.box.paused_at, "a crash between the two would leave a frozen box that counts as running"
         raise EngineUnavailable("the engine answered 500")
+
+
+class Engine(Part):
+    """An engine with containers, and the box's record."""
+
+    def __init__(self, *, paused_at: float, container: str, frozen: bool) -> None:
+        super().__init__()
+        self.record = replace(self.record, container_id=container)  # of no instance: a box
+        self.box = replace(self.box, paused_at=paused_at)
+        self.found = ContainerInfo(
+            "c0ffee", Role.SESSION, "7", "n1", datetime.now(UTC), not frozen, "", held=False, paused=frozen
+        )
+        self.asked: list[str] = []
+
+    def is_laying(self, sid: str) -> bool:
+        return False
+
+    async def all(self, sids: Sequence[str]) -> dict[str, BoxRecord]:
+        return {self.record.sid: self.box}
+
+    async def list(self) -> list[ContainerInfo]:
+        return [self.found] if self.record.container_id else []
+
+    async def pause(self, container_id: str) -> None:
+        self.asked.append(f"pause {container_id}")
+
+    async def unpause(self, container_id: str) -> None:
+        self.asked.append(f"unpause {container_id}")
+
+
+@pytest.mark.parametrize(
+    ("paused_at", "frozen", "container", "asked"),
+    [
+        (1.0, False, "c0ffee", ["pause c0ffee"]),
+        (0.0, True, "c0ffee", ["unpause c0ffee"]),
+        (1.0, True, "c0ffee", []),  # the pause ended after the pass had listed the containers
+        (0.0, False, "c0ffee", []),
+        (1.0, False, "", []),  # its container was given up for its files
+    ],
+)
+async def test_a_container_is_corrected_only_if_it_still_differs(
+    paused_at: float, frozen: bool, container: str, asked: list[str]
+) -> None:
+    """The look comes first and takes no lock, so a pause or resume may end between it and the correction."""
+    engine = Engine(paused_at=paused_at, container=container, frozen=frozen)
+    lives = BoxLives(engine, engine, engine, engine, engine, BoxEvents(), wait_s=1)  # type: ignore[arg-type]  # as above
+    differing = replace(engine.found, running=paused_at > 0, paused=paused_at == 0)
+    await lives.follow([differing], [replace(engine.record, container_id="c0ffee")])
+    assert engine.asked == asked
 
 
 async def test_a_refused_pause_does_not_happen_later() -> None:
