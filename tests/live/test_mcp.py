@@ -57,6 +57,7 @@ def test_an_agent_starts_its_own_session(live: Server, roll, sample_instances: d
             ("grep", {"sid": "{sid}", "word": "x"}),
             ("execute_bash", {"sid": "{sid}", "cmd": "ls"}),
             ("execute_bash", {"command": "ls"}),
+            ("read_file", {"path": "/etc/hosts"}),
             ("execute_bash", {"sid": "1", "command": "ls"}),
             ("start", {"instance": "no__such-1"}),
             ("execute_bash", {"sid": "{sid}", "command": f"cd /testbed; {solve}"}),
@@ -69,14 +70,16 @@ def test_an_agent_starts_its_own_session(live: Server, roll, sample_instances: d
     )
     assert told["tools"][0]["name"] == "start" and "start" in told["instructions"]
     assert all("sid" in tool["inputSchema"]["required"] for tool in told["tools"][1:])
-    begun, _, kept, false, fresh, grep, wrong, lacking, another, unknown, _, over, graded, late, end = told["calls"]
+    begun, _, kept, false, fresh, grep, wrong, *told_of = told["calls"]
+    lacking, absent, another, unknown, _, over, graded, late, end = told_of
     assert json.loads(begun["text"])["workspace"] == "/workspace/samples__ledger__1.2"
     assert "Splitting" in json.loads(begun["text"])["problem_statement"]
     assert "yes /tmp" in kept["text"]
     assert (false["error"], false["meta"]["sandbox/exit_code"]) == (False, 1)
     assert fresh["text"].splitlines() == ["</tool_response>", "3"]
-    assert [one["error"] for one in (grep, wrong, lacking, another, unknown)] == [True] * 5
+    assert [one["error"] for one in (grep, wrong, lacking, absent, another, unknown)] == [True] * 6
     assert "there is no tool 'grep'" in grep["text"] and "no parameter 'cmd'" in wrong["text"]
+    assert "there is no tool 'read_file'; there are start, execute_bash, " in absent["text"], "it asks for a sid"
     assert "sid" in lacking["text"] and "unknown_instance" in unknown["text"]
     assert another["meta"]["sandbox/error"] == "unknown_session"
     assert over["text"].startswith("The interaction is over.") and not over["error"]

@@ -126,6 +126,8 @@ async def _called(request: Request, rpc: Rpc, sid: str) -> Mapping[str, object]:
             return await _start(request, arguments)
         named = arguments.get("sid")
         if not isinstance(named, int | str) or isinstance(named, bool):
+            if name not in (known := [str(tool["name"]) for tool in of_server("")]):
+                return _text(f"Error: there is no tool {name[:100]!r}; there are {', '.join(known)}.", is_error=True)
             return _text(f"Error: {name[:100]!r} needs the sid of a session. {_HOW}", is_error=True)
         own = await own_sid(request, named)
         if name == "reward":
