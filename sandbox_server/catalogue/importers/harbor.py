@@ -143,7 +143,9 @@ class _Task:
     def _workdir(self, environment: Environment, folder: str) -> str:
         named = environment.workdir or dockerfile.read(self.content.get(f"{folder}/Dockerfile", "")).workdir
         if not named.startswith("/"):
-            raise ValueError(f"{folder}/Dockerfile has no WORKDIR that can be told; give workdir in task.toml")
+            section = "environment" if folder == "environment" else "verifier.environment"
+            where = f"give [{section}] workdir in task.toml"
+            raise ValueError(f"{folder}/Dockerfile has no WORKDIR that can be told; {where}")
         return posixpath.normpath(named)
 
     def _unsupported(self, folder: str) -> list[str]:

@@ -101,13 +101,19 @@ def test_what_is_not_supported_is_named(make: Make, toml: str) -> None:
         ("environment/Dockerfile", "FROM a\nWORKDIR /a\nRUN --mount=type=cache,target=/c make\n", "RUN with --mount"),
         ("environment/Dockerfile", "FROM a\nWORKDIR /a\nRUN <<EOF\ntrue\nEOF\n", "a here-document"),
         ("environment/Dockerfile", 'FROM a\nWORKDIR /a\nENTRYPOINT ["/start"]\n', "an ENTRYPOINT"),
-        ("environment/Dockerfile", "FROM a\n", "no WORKDIR"),
+        ("environment/Dockerfile", "FROM a\n", "no WORKDIR that can be told; give [environment] workdir in task.toml"),
     ],
 )
 def test_what_cannot_be_built_is_named(make: Make, file: str, text: str, why: str) -> None:
     """The first start of a task fails on each node, minutes after its import."""
     found, (said,) = read_tasks(make("", **{file: text}))
     assert not found and why in said, said
+
+
+def test_a_verifier_without_a_directory_is_told_which_section_gives_it(make: Make) -> None:
+    """The author adds `workdir` to [environment], and the import refuses the task again."""
+    found, (said,) = read_tasks(make("[verifier]\nenvironment_mode = 'separate'", **{"tests/Dockerfile": "FROM a\n"}))
+    assert not found and "tests/Dockerfile has no WORKDIR" in said and "[verifier.environment] workdir" in said, said
 
 
 def test_everything_that_is_missing_is_told_at_once(make: Make) -> None:
