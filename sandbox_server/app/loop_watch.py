@@ -22,7 +22,7 @@ from sandbox_server.telemetry import LOOP_STALL_SECONDS, logger
 log = logger(__name__)
 
 _PERIOD_S = 0.02  # 50 timers and 20 looks a second cost 1 % of a core
-_IDLE_PERIOD_S = 0.08  # longest period of an idle loop; the first stall after idling may seem shorter by this
+_IDLE_PERIOD_S = 0.32  # longest period of an idle loop; the first stall after idling may seem shorter by this
 _IDLE_CPU_S = 0.0005  # CPU time between two beats of an idle loop; a request takes more
 _LOOK_S = 0.05
 _BUSY_S = 0.05  # warning threshold; CPU time of the loop's thread, so it does not depend on the machine's load
@@ -81,7 +81,8 @@ class _Watch:
         _BLOCKED.observe(stall_s - busy_s)
         if busy_s > _BUSY_S or stall_s - busy_s > _BLOCKED_S:
             seconds = {"busy_s": round(busy_s, 3), "blocked_s": round(stall_s - busy_s, 3)}
-            log.warning("event loop stood still", **seconds, stack=self._stack or "not seen: it held the GIL")
+            stack = self._stack or "not seen: it held the GIL, or came after a rest"
+            log.warning("event loop stood still", **seconds, stack=stack)
         self._stack = ""
         rests = cpu_s - self._cpu_s < _IDLE_CPU_S and stall_s <= _PERIOD_S
         self._period_s = min(2 * self._period_s, _IDLE_PERIOD_S) if rests else _PERIOD_S
