@@ -19,7 +19,7 @@ from sandbox_server.telemetry import logger
 
 log = logger(__name__)
 
-_READ_S = 1.0
+_READ_S = 10.0  # a round of the reading loop; a message ends it at once
 
 
 class Signals:
