@@ -91,6 +91,16 @@ class Connection:
         except ErrorAnswer as error:
             raise _unavailable(error) from error
 
+    async def send_all(self, commands: Sequence[Sequence[Word]]) -> list[Any]:
+        """Send commands at once, as `send` does one; their replies in order. Raises StateUnavailable."""
+        if len(commands) < 2:
+            return [await self.send(*words) for words in commands]
+        try:
+            found: list[Any] = await self._pipeline.exchange(b"".join(map(packed, commands)), len(commands))
+        except ErrorAnswer as error:
+            raise _unavailable(error) from error
+        return found
+
     async def script(self, script: Script, keys: Sequence[str], args: Sequence[Word]) -> Any:
         """Run a script in one round trip. Raises StateUnavailable."""
         try:

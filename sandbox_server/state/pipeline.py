@@ -37,6 +37,27 @@ def packed(words: Sequence[Word]) -> bytes:
         return _pack(tuple(word.encode("utf-8", "surrogatepass") if isinstance(word, str) else word for word in words))
 
 
+class _Replies:
+    """Collects the replies to several commands for one future: an error reply, or the list of all."""
+
+    def __init__(self, future: asyncio.Future[Any], count: int) -> None:
+        self._future = future
+        self._count = count
+        self._replies: list[Any] = []
+        self.done = future.done
+
+    def set_result(self, reply: Any) -> None:
+        """Take the next reply."""
+        self._replies.append(reply)
+        if len(self._replies) == self._count:
+            self._future.set_result(self._replies)
+
+    def set_exception(self, error: Exception) -> None:
+        """Fail, unless another reply has failed before."""
+        if not self._future.done():
+            self._future.set_exception(error)
+
+
 class _Link(asyncio.Protocol):
     """One open connection."""
 
@@ -44,7 +65,7 @@ class _Link(asyncio.Protocol):
         self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
         self._reader = hiredis.Reader(replyError=ErrorAnswer)
-        self._waiting: deque[tuple[asyncio.Future[Any], float]] = deque()
+        self._waiting: deque[tuple[asyncio.Future[Any] | _Replies, float]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
         self.open = False
@@ -79,13 +100,19 @@ class _Link(asyncio.Protocol):
                 waiter.set_exception(_Broken(str(exc or "the connection was closed")))
         self._waiting.clear()
 
-    def send(self, command: bytes, deadline: float) -> asyncio.Future[Any]:
-        """A future reply: StateUnavailable after `deadline` (loop clock), _Broken if the connection ends."""
+    def send(self, command: bytes, deadline: float, count: int = 1) -> asyncio.Future[Any]:
+        """A future reply: StateUnavailable after `deadline` (loop clock), _Broken if the connection ends.
+
+        With `count` above 1 these are so many commands, and the result is the list of their replies.
+        """
         waiter: asyncio.Future[Any] = self._loop.create_future()
         if self._transport is None or not self.open:
             waiter.set_exception(_Broken("the connection is closed"))
             return waiter
-        self._waiting.append((waiter, deadline))
+        if count == 1:
+            self._waiting.append((waiter, deadline))
+        else:
+            self._waiting.extend([(_Replies(waiter, count), deadline)] * count)
         if self._timer is None:
             self._timer = self._loop.call_at(deadline, self._late)
         self._transport.write(command)
@@ -132,8 +159,8 @@ class Pipeline:
         self._link: _Link | None = None
         self._opening: asyncio.Task[_Link] | None = None
 
-    async def exchange(self, command: bytes) -> Any:
-        """Send a command; the reply is bytes, int, None or a list of them.
+    async def exchange(self, command: bytes, count: int = 1) -> Any:
+        """Send a command; the reply is bytes, int, None or a list of them. `count`: see `_Link.send`.
 
         A command whose connection broke is sent again, so it must give the same result if it arrives twice.
 
@@ -145,21 +172,21 @@ class Pipeline:
         pause_s = _FIRST_PAUSE_S
         while True:
             try:
-                return await self._try(command)
+                return await self._try(command, count)
             except StateUnavailable:
                 if asyncio.get_running_loop().time() + pause_s > ends:
                     raise
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
-    async def _try(self, command: bytes) -> Any:
+    async def _try(self, command: bytes, count: int) -> Any:
         deadline = asyncio.get_running_loop().time() + self._timeout_s
         for _ in range(2):
             link = self._link
             if link is None or not link.open:
                 link = await self._opened(deadline)
             try:
-                return await link.send(command, deadline)
+                return await link.send(command, deadline, count)
             except _Broken as broken:
                 error = broken
             except ErrorAnswer as answer:

@@ -1,6 +1,5 @@
 """Sessions in Redis, with their locks and journals, as all replicas see them."""
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -17,6 +16,7 @@ from sandbox_server.state.leases import Lease, Leases
 from sandbox_server.state.turns import Turn, Turns
 from sandbox_server.tasks import Loops
 
+_TOGETHER = 50  # sessions that are read at once, so that actions need not wait for thousands
 _SHORT, _SHORT_BYTES = 200, 256 << 10  # actions of a journal, and their bytes, that do not hold up those of others
 JOURNAL_AFTER_END_S = 3600.0
 """Seconds; for late retries with an idempotency key. SQL keeps the actions permanently."""
@@ -99,6 +99,8 @@ class Store:
         self._node = node
         self._result_ttl_s = result_ttl_s
         self._leases = Leases(connection, keys, node=node, lease_s=lock_lease_s, loops=loops)
+        self._listed: dict[bytes, tuple[Sequence[bytes], SessionRecord | None]] = {}
+        """Sid -> what Redis had of it when the sessions of this node were last listed, and its record."""
         self._turns = Turns(connection, keys, self._leases, node=node)
 
     @property
@@ -236,12 +238,24 @@ class Store:
         for name in nodes:
             live = self._keys.live(name.decode())
             sids = sorted(await run(redis.smembers(live)))
-            records = await asyncio.gather(*(self.session(sid.decode()) for sid in sids))
+            records = await self._records(sids)
             found += [record for record in records if record is not None]
             gone = [sid for sid, record in zip(sids, records, strict=True) if record is None]
             if gone:  # their records expired: the node was away for longer than records are kept
                 await run(redis.srem(live, *gone))
         return found
+
+    async def _records(self, sids: Sequence[bytes]) -> list[SessionRecord | None]:
+        """One for each sid; a session that has not changed since the last list is not read anew."""
+        listed: dict[bytes, tuple[Sequence[bytes], SessionRecord | None]] = {}
+        for at in range(0, len(sids), _TOGETHER):
+            some = sids[at : at + _TOGETHER]
+            found = await self._connection.send_all([("HGETALL", self._keys.session(sid.decode())) for sid in some])
+            for sid, stored in zip(some, found, strict=True):
+                known = self._listed.get(sid)
+                listed[sid] = known if known is not None and known[0] == stored else (stored, session_of(stored))
+        self._listed = listed
+        return [record for _, record in listed.values()]
 
     async def other_nodes(self) -> list[str]:
         """The other nodes that ever had a session."""

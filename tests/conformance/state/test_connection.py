@@ -138,6 +138,24 @@ async def test_exchanges_cut_off_together_are_each_answered(connection: Connecti
         await asyncio.gather(*asking)
 
 
+async def test_commands_sent_together_are_answered_in_order(url: str, connection: Connection, keys: Keys) -> None:
+    """A reply to one of them for another exchange would be somebody else's session."""
+    await connection.send("SET", keys.boots, "1")
+    words = [("ECHO", str(number)) for number in range(300)]
+    beside = [connection.send("ECHO", "beside"), connection.send_all(words), connection.send("ECHO", "after")]
+    before, found, after = await asyncio.gather(*beside)
+    assert (before, after) == (b"beside", b"after") and found == [b"%d" % number for number in range(300)]
+    assert await connection.send_all([]) == [] and await connection.send_all(words[:1]) == [b"0"]
+    with pytest.raises(StateUnavailable, match="WRONGTYPE"):
+        await connection.send_all([*words[:2], ("HGETALL", keys.boots), ("LLEN", keys.boots), *words[:2]])
+    cancelled = asyncio.create_task(connection.send_all(words))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    assert await connection.send("ECHO", "next") == b"next"
+    assert await connection.send("CLIENT", "KILL", "SKIPME", "no", "TYPE", "normal")
+    assert await connection.send_all(words[:3]) == [b"0", b"1", b"2"], "by a new connection"
+
+
 async def test_the_answer_to_a_cancelled_exchange_is_nobodys(connection: Connection) -> None:
     """A client hangs up, and every later action gets the answer of the one before it."""
     for _ in range(50):

@@ -110,6 +110,22 @@ async def test_live_lists_a_nodes_unended_sessions(store: Store) -> None:
     assert [r.sid for r in await store.live("n1")] == ["1"]
 
 
+async def test_a_list_makes_records_only_of_what_has_changed(store: Store, open_store: Open) -> None:
+    """With 200 idle sessions the reaper's lists were a tenth of a server's CPU; an old record would end a session."""
+    records = [session(f"{number:03}") for number in range(120)]
+    for record in records:
+        await store.put_session(record)
+    first = await store.live("n1")
+    assert first == records and await store.live("n1") == records
+    other = await open_store("n2")
+    await other.touch("003")
+    await other.move(session("050"), "ending", frozenset({"live"}))
+    await store.drop("119")
+    again = {record.sid: record for record in await store.live("n1")}
+    assert again["003"].touched_at > first[3].touched_at and again["050"].state == "ending" and "119" not in again
+    assert again["004"] is first[4], "it was not read anew"
+
+
 async def test_one_node_takes_over_a_session_of_a_dead_one(open_store: Open) -> None:
     """Two nodes would restore it, each in a container of its own, and the dead one would list it again."""
     dead, one, two = await open_store("n1"), await open_store("n2"), await open_store("n3")
