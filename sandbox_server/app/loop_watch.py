@@ -22,8 +22,9 @@ from sandbox_server.telemetry import LOOP_STALL_SECONDS, logger
 log = logger(__name__)
 
 _PERIOD_S = 0.02  # 50 timers and 20 looks a second cost 1 % of a core
-_IDLE_PERIOD_S = 0.32  # longest period of an idle loop; the first stall after idling may seem shorter by this
-_IDLE_CPU_S = 0.0005  # CPU time between two beats of an idle loop; a request takes more
+_IDLE_PERIOD_S = 0.16  # longest period of an idle loop; the first stall after idling may seem shorter by this
+_IDLE_CPU_S = 0.0005  # CPU time between two beats of an idle loop, and
+_IDLE_SHARE = 0.01  # of the time between them; background loops take this much, and a request more
 _LOOK_S = 0.05
 _BUSY_S = 0.05  # warning threshold; CPU time of the loop's thread, so it does not depend on the machine's load
 _BLOCKED_S = 0.25  # likewise, but larger, because the thread that holds the GIL may itself be waiting for a CPU
@@ -84,7 +85,7 @@ class _Watch:
             stack = self._stack or "not seen: it held the GIL, or came after a rest"
             log.warning("event loop stood still", **seconds, stack=stack)
         self._stack = ""
-        rests = cpu_s - self._cpu_s < _IDLE_CPU_S and stall_s <= _PERIOD_S
+        rests = cpu_s - self._cpu_s < _IDLE_CPU_S + _IDLE_SHARE * self._period_s and stall_s <= _PERIOD_S
         self._period_s = min(2 * self._period_s, _IDLE_PERIOD_S) if rests else _PERIOD_S
         self._cpu_s, self._queued_s = cpu_s, queued_s
         self._due = time.monotonic() + self._period_s
