@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from random import Random
 
 from sandbox_server.grading.variants.base import Edit, Unit, Variant, by_turns, overlap
+from sandbox_server.grading.variants.lexing import SUFFIXES
 from sandbox_server.grading.variants.literals import others
-from sandbox_server.grading.variants.tokens import SUFFIXES, Code
+from sandbox_server.grading.variants.tokens import Code
 
 _OPPOSITES = {
     one: other
@@ -118,7 +119,7 @@ def _turned(code: Code, at: int, rng: Random) -> Iterator[Variant]:
     # If the other word is nowhere in the file, it may not be imported.
     elif (other := _OPPOSITES.get(word)) and (code.text(at - 1) == "." or other in code.places):
         yield Variant("swap", (_edit(code, at, other),), site=site)
-    elif word == "assert" and (stated := _elements(code, opening)[0]):
+    elif word == "assert" and (stated := code.elements(opening)[0]):
         begin, end = code.tokens[stated.start].start, code.tokens[stated.stop - 1].end
         yield Variant("swap", (Edit(begin, begin, "!("), Edit(end, end, ")")), site=site)
 
@@ -147,7 +148,7 @@ def _expected(code: Code, body: range) -> Iterator[int]:
         elif token.kind == "word" and _ASSERTING.fullmatch(token.text):
             opening = at + 2 if code.text(at + 1) == "!" else at + 1
             if code.text(opening) == "(" and opening in code.closing:
-                for argument in _elements(code, opening):
+                for argument in code.elements(opening):
                     if not _calls(code, argument, made=_MATCHER.fullmatch(token.text) is not None):
                         yield from (near for near in argument if _is_literal(code, near))
 
@@ -169,23 +170,11 @@ def _columns(code: Code, body: range) -> list[list[int]]:
     for at in body:
         if at not in code.closing:
             continue
-        rows = [row.start for row in _elements(code, at) if row and code.closing.get(row.start) == row.stop - 1]
-        rows = [row for row in rows if len(_elements(code, row)) > 1]  # what stands alone is put in, not expected
+        rows = [row.start for row in code.elements(at) if row and code.closing.get(row.start) == row.stop - 1]
+        rows = [row for row in rows if len(code.elements(row)) > 1]  # what stands alone is put in, not expected
         last = [code.closing[row] - (2 if code.text(code.closing[row] - 1) == "," else 1) for row in rows]
         found.append([place for place in last if _is_literal(code, place)] if len(rows) > 1 else [])
     return [column for column in found if len(column) > 1]
-
-
-def _elements(code: Code, opening: int) -> list[range]:
-    """The parts between an opening bracket and its closing one, separated by commas."""
-    parts: list[range] = []
-    at = begin = opening + 1
-    while at < code.closing[opening]:
-        if code.text(at) == ",":
-            parts.append(range(begin, at))
-            begin = at + 1
-        at = code.closing.get(at, at) + 1
-    return [*parts, range(begin, code.closing[opening])]
 
 
 def _calls(code: Code, part: range, *, made: bool) -> bool:

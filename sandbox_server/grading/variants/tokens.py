@@ -1,43 +1,19 @@
-"""Splits source text of Go, Java, JavaScript, TypeScript and Rust into tokens, and finds test functions by name. Pure.
+"""Finds test functions by name, and the parts of calls, in Go, Java, JavaScript, TypeScript and Rust. Pure.
 
-There is no parser of these languages here. What is misread costs variants only: each is tried with gold before it is
-used. Text is decoded as Latin-1, so that positions are those of bytes.
+What is misread costs variants only: each is tried with gold before it is used.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-SUFFIXES = (".go", ".java", ".js", ".jsx", ".mjs", ".cjs", ".ts", ".tsx", ".mts", ".cts", ".rs")
-_TOKEN = re.compile(
-    r"""(?P<comment>//[^\n]*|/\*.*?\*/)
-    |(?P<string>\br(?P<hashes>\#*)".*?"(?P=hashes)|\"{3}.*?\"{3}|"(?:\\.|[^"\\\n])*"|`(?:\\.|[^`\\])*`
-        |'(?:\\[^\n][^'\n]{0,8}|[^'\\\n])'|(?<![A-Za-z0-9_<&])'(?:\\.|[^'\\\n])*')
-    |(?P<number>\d[\w.]*)
-    |(?P<word>[A-Za-z_$][\w$]*)
-    |(?P<sign>===|!==|==|!=|=>|:=|->|::|[^\s\w])""",
-    re.VERBOSE | re.DOTALL,
-)
+from sandbox_server.grading.variants.lexing import Token, lexed
+
 _OPENING, _CLOSING = "([{", ")]}"
+_CODE = frozenset({"string", "number", "word", "sign"})
 _TITLED = frozenset({"it", "test", "specify", "fit"})
 _FILLED = re.compile(r"\$\{[^}]*\}|%[sdifjopc#]|\$[A-Za-z_][\w.]*")
 """What a title's values come in: those of a template, and those of a table's row (jest, vitest)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """One token that is no comment."""
-
-    kind: str
-    """string, number, word or sign."""
-    text: str
-    start: int
-    """Its first byte."""
-
-    @property
-    def end(self) -> int:
-        """After its last byte."""
-        return self.start + len(self.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +32,12 @@ class Code:
     @classmethod
     def of(cls, path: str, text: bytes) -> "Code":
         """Read a file."""
-        found = _TOKEN.finditer(text.decode("latin-1"))
-        tokens = [Token(m.lastgroup or "", m[0], m.start()) for m in found if m["comment"] is None]
+        return cls.made_of(path, lexed(path, text))
+
+    @classmethod
+    def made_of(cls, path: str, found: Sequence[Token]) -> "Code":
+        """From what `lexed` found."""
+        tokens = [token for token in found if token.kind in _CODE]
         closing: dict[int, int] = {}
         open_: list[int] = []
         for at, token in enumerate(tokens):
@@ -79,6 +59,17 @@ class Code:
     def words(self, span: range) -> str:
         """The tokens of a span in one line, to compare it with other text."""
         return " ".join(self.tokens[at].text for at in span)
+
+    def elements(self, opening: int) -> list[range]:
+        """The parts between an opening bracket and its closing one, separated by commas."""
+        parts: list[range] = []
+        at = begin = opening + 1
+        while at < self.closing[opening]:
+            if self.text(at) == ",":
+                parts.append(range(begin, at))
+                begin = at + 1
+            at = self.closing.get(at, at) + 1
+        return [*parts, range(begin, self.closing[opening])]
 
     def bodies(self, name: str) -> list[range]:
         """The tokens of each function, class or titled block that the row's test `name` may refer to."""
@@ -115,7 +106,7 @@ def _titled_block(tokens: Sequence[Token], closing: Mapping[int, int], at: int) 
     while [token.text for token in tokens[begin : begin + 1]] == ["."]:
         begin += 2
     opening = begin + 1 if begin < len(tokens) and tokens[begin].kind == "string" else begin  # each`a | b ...`(...)
-    if closing.get(opening, -1) + 1 in closing and tokens[closing[opening] + 1].text == "(":
+    if opening in closing and closing[opening] + 1 in closing and tokens[closing[opening] + 1].text == "(":
         opening = closing[opening] + 1
     if opening not in closing or tokens[opening + 1].kind != "string":
         return None

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox_server.grading.variants.base import Unit, edited
+from sandbox_server.grading.variants.lexing import SUFFIXES
 from sandbox_server.grading.variants.making import units
-from sandbox_server.grading.variants.tokens import SUFFIXES
 
 GO = b"""package calc
 
@@ -193,3 +193,10 @@ def test_any_text(pieces: list[str]) -> None:
         for unit in made(f"a{suffix}", text, ["TestA"], ["TestB"]):
             for variant in unit.variants:
                 assert edited(text, [variant]) != text
+
+
+def test_a_file_that_begins_with_a_bracket_is_read() -> None:
+    """A word `it` that is called nowhere raised KeyError there, so the instance had no certificate."""
+    text = b"(function () { const it = 1; test('adds', () => { expect(f(2)).toBe(4) }) })()\n"
+    (unit,) = units({"a.test.js": text}, ["adds"], [], seed="1")
+    assert unit.variants
