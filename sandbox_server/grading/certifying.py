@@ -143,8 +143,8 @@ def _expected_files(instance: TaskInstance) -> dict[str, None]:
     return paths
 
 
-def _quiet(files: Mapping[str, bytes]) -> dict[str, bytes]:
-    return {path: quiet(path, text) for path, text in files.items()}
+def _quiet(files: Mapping[str, bytes], names: Sequence[str]) -> dict[str, bytes]:
+    return {path: quiet(path, text, names) for path, text in files.items()}
 
 
 class _Making:
@@ -158,6 +158,8 @@ class _Making:
         self._deadline = deadline
         self._count = 0
         self._files: dict[str, str] = {}
+        self._quieted = False
+        """Whether comments or messages were taken out of them."""
         self._base_files: Mapping[str, bytes] = {}
         """Of the unpatched tree: the files with tests, and those that gold changes."""
         self._units: list[Unit] = []
@@ -213,19 +215,24 @@ class _Making:
         passed = {test for tests in found.values() for test in tests}
         return tuple(test for test in instance.fail_to_pass if test in passed)
 
-    async def _read(self) -> None:
-        """Read the test files and find all units in them that can be altered."""
+    async def _read(self, *, as_written: bool = False) -> None:
+        """Read the test files and find all units in them that can be altered.
+
+        `as_written`: with their comments and messages.
+        """
         instance = self._instance
         expected = _expected_files(instance)
         texts = await self._runs.read(instance, expected)
-        files = await asyncio.to_thread(_quiet, texts.tests)
+        names = [*instance.fail_to_pass, *instance.pass_to_pass]
+        files = dict(texts.tests) if as_written else await asyncio.to_thread(_quiet, texts.tests, names)
+        self._quieted = files != texts.tests
         self._base_files = texts.base
         seed = f"{instance.instance_id}:{instance.row_sha256}"
         if self._named:
             base = {path: text for path, text in texts.base.items() if path in files}
             if unexpected := files.keys() - expected:
                 base |= await self._runs.files_with(instance, b"", sorted(unexpected))
-            base = await asyncio.to_thread(_quiet, base)
+            base = base if as_written else await asyncio.to_thread(_quiet, base, names)
             fixed, kept = instance.fail_to_pass, instance.pass_to_pass
             self._units = await asyncio.to_thread(units, files, fixed, kept, seed=seed, base=base)
         else:
@@ -239,6 +246,10 @@ class _Making:
     async def _base(self) -> str:
         """Record what gold passes; returns why the instance cannot be certified, or ""."""
         gold, empty = await together(self._run(self._gold, {}), self._run(b"", {}))
+        if gold.name is not VerdictName.RESOLVED and self._quieted:
+            # A comment or message may decide something after all, or was none.
+            await self._read(as_written=True)
+            gold, empty = await together(self._run(self._gold, {}), self._run(b"", {}))
         if gold.name not in _GRADED:
             raise GraderBroken(f"gold gives no results, so its tests cannot be certified: {gold.cause}")
         if gold.name is not VerdictName.RESOLVED:

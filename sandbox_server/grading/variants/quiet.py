@@ -1,41 +1,80 @@
-"""Takes out of a test file what repeats an expectation in words: comments, and the messages of assertions.
+"""Takes out of a test file what repeats an expectation in words: comments, docstrings, messages of assertions.
 
-Beside a false expectation they would still tell the true one. Neither decides whether a test passes.
+Beside a false expectation they would still tell the true one. None of them decides whether a test passes.
 """
 
 import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate
 
 from sandbox_server.grading.variants.base import Edit, Source, edited
+from sandbox_server.grading.variants.expected import tail
+from sandbox_server.grading.variants.lexing import SUFFIXES
+from sandbox_server.grading.variants.quiet_curly import quiet_curly
 
 _ENCODING = re.compile(r"coding[:=]")
 """In one of the first two lines it declares the file's encoding."""
+_VALUES = {
+    0: re.compile(r"fail"),
+    1: re.compile(r"assert(?:True|False|IsNone|IsNotNone)_?"),
+    2: re.compile(
+        r"assert(?:(?:Not)?(?:Equals?|In|IsInstance|Regex)|Is|IsNot|Greater(?:Equal)?|Less(?:Equal)?"
+        r"|(?:List|Tuple|Set|Dict|Sequence|Count|Items|MultiLine|JSON|HTML|XML|URL)Equal)"
+    ),
+    3: re.compile(r"assert(?:Not)?AlmostEquals?"),
+}
+"""Number of unittest's arguments before the message -> names of the methods."""
+_NAMED = frozenset({"msg", "err_msg"})
 
 
-def quiet(path: str, text: bytes) -> bytes:
-    """`text` without them; as it is if it is not Python that can be edited by position."""
+def quiet(path: str, text: bytes, names: Collection[str] = ()) -> bytes:
+    """`text` without them, its lines where they were; as it is if it cannot be edited by position.
+
+    `names`: of the row's tests; a docstring that one of them shows stays, as unittest's logs name tests by it.
+    """
+    if path.endswith(SUFFIXES):
+        return quiet_curly(path, text)
     source = Source.of(path, text) if path.endswith(".py") else None
     if source is None:
         return text
-    messages = [source.replaced(said, '""') for node in ast.walk(source.tree) for said in _messages(node)]
+    said = [one for node in ast.walk(source.tree) for one in (*_messages(node), *_docstring(node, names))]
+    emptied = [source.replaced(one, _empty(source.segment(one))) for one in said]
     try:
         comments = list(_comments(text))
-        outside = [edit for edit in comments if not any(one.start <= edit.start < one.end for one in messages)]
-        return edited(text, (), (*messages, *outside))
+        outside = [edit for edit in comments if not any(one.start <= edit.start < one.end for one in emptied)]
+        return edited(text, (), (*emptied, *outside))
     except (tokenize.TokenError, SyntaxError, ValueError):
         return text  # the tokenizer accepts a little less than the parser; or a message within another one
 
 
-def _messages(node: ast.AST) -> list[ast.expr]:
+def _empty(segment: str) -> str:
+    lines = segment.count("\n")
+    return f'"""{chr(10) * lines}"""' if lines else '""'
+
+
+def _messages(node: ast.AST) -> Sequence[ast.expr]:
     match node:
         case ast.Assert(msg=ast.expr() as said):
             return [said]
-        case ast.Call(func=ast.Attribute(attr=name), keywords=keywords) if name.startswith("assert"):
-            return [keyword.value for keyword in keywords if keyword.arg == "msg"]
+        case ast.Call(func=func, args=args, keywords=keywords) if tail(func).startswith(("assert", "fail")):
+            count = next((count for count, known in _VALUES.items() if known.fullmatch(tail(func))), None)
+            placed = [] if count is None or isinstance(func, ast.Name) else args[count : count + 1]
+            return [*placed, *(keyword.value for keyword in keywords if keyword.arg in _NAMED)]
+    return []
+
+
+def _docstring(node: ast.AST, names: Collection[str]) -> Sequence[ast.expr]:
+    """That of a test function, if it holds no doctest and is no test's name."""
+    match node:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) if name.startswith("test"):
+            said = ast.get_docstring(node)
+            first = node.body[0]
+            if said and ">>>" not in said and isinstance(first, ast.Expr):
+                head = said.strip().split("\n")[0].strip()
+                return [] if any(head in one for one in names) else [first.value]
     return []
 
 

@@ -105,6 +105,27 @@ async def test_a_single_test_in_another_language_needs_no_rehearsal() -> None:
     assert (made.runs, made.focus) == (2 + 2 * len(unit.variants), "")
 
 
+@pytest.mark.parametrize("fails", [VerdictName.UNRESOLVED, VerdictName.NO_RESULTS])
+async def test_comments_that_decide_something_stay(fails: VerdictName) -> None:
+    """A test reads its own source, or what was taken for a message was none."""
+
+    class Read(Runs):
+        async def read(self, instance: TaskInstance, paths: Iterable[str]) -> Texts:
+            texts = await super().read(instance, paths)
+            return replace(texts, tests={PATH: texts.tests[PATH] + b"# read\n"})
+
+        async def run_altered(
+            self, instance: TaskInstance, patch: bytes, altered: Mapping[str, bytes], **how: Any
+        ) -> Run:
+            if patch == b"gold" and b"# read" not in altered.get(PATH, b""):
+                return Run(fails, "", 0, 0)
+            return await super().run_altered(instance, patch, altered, **how)
+
+    made = await Certifying(Read(3), Kept()).variants(task(3), "k")
+    assert len(made.units) == 3
+    assert made.files[PATH].endswith("# read\n")
+
+
 @pytest.mark.parametrize(
     ("gold", "empty", "why"),
     [

@@ -11,8 +11,17 @@ from sandbox_server.grading.variants.quiet import quiet
         ("def test_a():\n    assert f(2) == 4  # 2 * 2\n", "def test_a():\n    assert f(2) == 4  \n"),
         ("# coding: utf-8\nx = 'ü#ü'; y = 1  # b\n#c\n# coding: 4\n", "# coding: utf-8\nx = 'ü#ü'; y = 1  \n\n\n"),
         ("\n\nassert a == 4, 'not 4'  # 4\n", '\n\nassert a == 4, ""  \n'),
-        ("\n\nassert a, (  # so\n    f'{a} is'  # 4\n    ' not 4'\n)\n", '\n\nassert a, (  \n    ""\n)\n'),
+        ("\n\nassert a, (  # so\n    f'{a} is'  # 4\n    ' not 4'\n)\n", '\n\nassert a, (  \n    """\n"""\n)\n'),
         ("self.assertEqual(f(2), 4, msg='not 4')\n", 'self.assertEqual(f(2), 4, msg="")\n'),
+        ("self.assertEqual(f(2), 4, 'not 4')\n", 'self.assertEqual(f(2), 4, "")\n'),
+        ("self.assertTrue(f(2), 'not 4')\n", 'self.assertTrue(f(2), "")\n'),
+        ("self.assertAlmostEqual(f(2), 4, 1, 'not 4')\n", 'self.assertAlmostEqual(f(2), 4, 1, "")\n'),
+        ("self.assertRaises(E, f, 4)\n", "self.assertRaises(E, f, 4)\n"),
+        ("self.fail('not 4')\n", 'self.fail("")\n'),
+        ('def test_a():\n    "Is 4."\n', 'def test_a():\n    ""\n'),
+        ("def test_a():\n    'Is\\\n    4.'\n    x\n", 'def test_a():\n    """\n"""\n    x\n'),
+        ("def test_a():\n    '>>> 4'\n", "def test_a():\n    '>>> 4'\n"),
+        ("def helps():\n    'Is 4.'\n", "def helps():\n    'Is 4.'\n"),
         ("assert a, self.assertTrue(b, msg='c')  # d\n", "assert a, self.assertTrue(b, msg='c')  # d\n"),
         ("\n\nassert a == '# 4'\n", "\n\nassert a == '# 4'\n"),
         ("\n\ndef f(:  # no Python\n", "\n\ndef f(:  # no Python\n"),
@@ -22,3 +31,60 @@ def test_comments_and_messages_are_taken_out(text: str, left: str) -> None:
     """Code that compares a number with the comment behind it knew which tests are false."""
     assert quiet("tests/test_a.py", text.encode()).decode() == left
     assert quiet("tests/data.txt", text.encode()).decode() == text
+
+
+def test_a_docstring_that_names_its_test_stays() -> None:
+    """unittest's logs name tests by it."""
+    text = 'def test_a(self):\n    """\n    Is 4.\n    So it is.\n    """\n'
+    assert quiet("tests/test_a.py", text.encode(), ["Is 4.", "test_b (a.B)"]).decode() == text
+    assert "4" not in quiet("tests/test_a.py", text.encode(), ["test_b (a.B)"]).decode()
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "left"),
+    [
+        ("a_test.go", "//go:build 4\n\n// 4\nx := `// 4` // 4\n", "//go:build 4\n\n\nx := `// 4` \n"),
+        ("a_test.go", "f(a /* 4\n4 */, '\"') // 4\n", "f(a \n, '\"') \n"),
+        ("a_test.go", "f()\n// Output: 4\n// 4\n}\n// 4\n", "f()\n// Output: 4\n// 4\n}\n\n"),
+        ("a_test.go", '// 4\nimport "C"\n', '// 4\nimport "C"\n'),
+        ("a_test.go", 't.Errorf("%d %+v, not 4", x, 4)', 't.Errorf("%d %+v", x, 0)'),
+        ("a_test.go", 'assert.Equal(t, 4, f(2), "%d is 4", 4)', 'assert.Equal(t, 4, f(2), "%d", 0)'),
+        ("a_test.go", 'require.NoErrorf(s.T(), err, "4")', 'require.NoErrorf(s.T(), err, "")'),
+        ("a_test.go", 's.Equal("4", f(2), `is\n4`)', 's.Equal("4", f(2), `\n`)'),
+        ("a_test.go", 'http.Error(w, "4", 404)', 'http.Error(w, "4", 404)'),
+        (
+            "ATest.java",
+            'import org.junit.Assert;\nassertEquals("4 // " + x, 4, f()); /** 4 */',
+            'import org.junit.Assert;\nassertEquals("" + x, 4, f());  ',
+        ),
+        (
+            "ATest.java",
+            'import org.junit.jupiter.api.Test;\nassertEquals("4", f(), () -> String.format("%s is 4", 4));',
+            'import org.junit.jupiter.api.Test;\nassertEquals("4", f(), () -> String.format("%s", 0));',
+        ),
+        ("ATest.java", 'assertEquals("4", f(), "4");', 'assertEquals("4", f(), "4");'),  # whose assertion is not known
+        ("ATest.java", 'assertThat(f()).as("4").isEqualTo(4);', 'assertThat(f()).as("").isEqualTo(4);'),
+        ("ATest.java", 'x = sql.as("4"); s = """\n // 4""";', 'x = sql.as("4"); s = """\n // 4""";'),
+        ("a.test.ts", "a = `${b(`// 4`)} // 4`; // @ts-ignore 4\n", "a = `${b(`// 4`)} // 4`; // @ts-ignore 4\n"),
+        ("a.test.ts", 'a = /[/]"/ // 4\nb = a / 4 // 4\n', 'a = /[/]"/ \nb = a / 4 \n'),
+        ("a.test.ts", "if (a) /'/.test(b) // 4\n", "if (a) /'/.test(b) \n"),
+        ("a.test.js", "#!/4 // 4\n/** @jest-environment jsdom */\n", "#!/4 // 4\n/** @jest-environment jsdom */\n"),
+        (
+            "a.test.jsx",
+            "a = <p title='//4'>don't // 4 {/* 4 */}<br /></p>; // 4\n",
+            "a = <p title='//4'>don't // 4 { }<br /></p>; \n",
+        ),
+        ("a.test.js", "expect(a, 'is 4').to.equal(4, `4 ${a}`)", "expect(a, '').to.equal(4, `${a}`)"),
+        ("a.test.js", "assert.strictEqual(a, 4, 'is 4')", "assert.strictEqual(a, 4, '')"),
+        ("a.test.js", "const assert = (a, b) => 0; assert(a, '4')", "const assert = (a, b) => 0; assert(a, '4')"),
+        ("a.test.js", "a = 'b // 4\n", "a = 'b // 4\n"),  # a quote without its other one: it is misread
+        ("a.rs", 'x /* 4 /* 4 */ 4 */ = r#"// 4""#; // 4\n', 'x   = r#"// 4""#; \n'),
+        ("a.rs", "fn f<'a, 'b>(x: &'a u8) {} // '4\n", "fn f<'a, 'b>(x: &'a u8) {} \n"),
+        ("a.rs", 'assert_eq!(a, "4", "{x} is {}", 4u8);', 'assert_eq!(a, "4", "{x} {}", 0u8);'),
+        ("a.rs", 'assert!(a.b().expect("4"), "is\n4");', 'assert!(a.b().expect(""), "\n");'),
+        ("a.rs", "/// ```\n/// 4\n/// ```\n// 4\n", "/// ```\n/// 4\n/// ```\n\n"),
+    ],
+)
+def test_so_they_are_in_other_languages(path: str, text: str, left: str) -> None:
+    """What tools read, what is no comment, and the values that a message shows stay."""
+    assert quiet(path, text.encode()).decode() == left

@@ -1,0 +1,194 @@
+"""`quiet` for Go, Java, JavaScript, TypeScript and Rust. Lines keep their numbers.
+
+Which arguments are a message is known by an assertion's name and the number of values that it compares. Where that
+is wrong gold fails, and the file is used as it is.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile
+
+from sandbox_server.grading.variants.base import Edit, edited
+from sandbox_server.grading.variants.lexing import SCRIPTS, Token, lexed
+from sandbox_server.grading.variants.tokens import Code
+
+_KEPT = {
+    ".go": re.compile(r"//(?:go:|line |export |nolint|\s*\+build)"),
+    ".java": re.compile(r"(?!)"),
+    ".rs": re.compile(r"(?!)"),
+    "": re.compile(r"///\s*<|.*@(?:ts-|jest-|vitest-|jsx|flow|babel)|.*webpack", re.DOTALL),
+}
+"""Comments that tools read. Sources: go.dev/doc/comment, TypeScript's, Jest's, Vitest's and Babel's manuals."""
+_OUTPUT = re.compile(r"//\s*(?:unordered )?output:", re.IGNORECASE)
+"""From there on the comments of a Go example are what it must print."""
+_RUST_DOC = re.compile(r"//[/!]|/\*[*!]")
+_VERBS = {
+    ".go": re.compile(r"%[-+# 0]*[\d*]*(?:\.[\d*]*)?(?:\[\d+\])?[A-Za-z%]"),
+    ".java": re.compile(r"%[-+# 0,(\d$.]*[A-Za-z%]"),
+    ".rs": re.compile(r"\{\{|\}\}|\{[^{}]*\}"),
+    "": re.compile(r"\$\{[^{}`]*\}"),
+}
+"""What a message's values come in. The number of these must stay: `go vet` and rustc count."""
+_FORMATS = frozenset({"Sprintf", "Sprint", "format", "formatted"})
+_HANDLES = frozenset({"t", "tb", "b"})
+_ASSERTING = frozenset({"assert", "require", "s", "suite", "is", "a", "r"})
+"""What testify's assertions are called on where `t` is not handed on."""
+_VALUES = {
+    1: re.compile(
+        r"(?:assert|is|be|not|no){0,3}(?:true|false|nil|null|ok|error|empty|zero|undefined|defined|exists?|panics)f?"
+        r"|(?:debug_)?assert|expect",
+        re.IGNORECASE,
+    ),
+    2: re.compile(
+        r"(?:debug_|assert)?_?(?:not|deep|strict|loose|array|iterable)*_?(?:equals?|eq|ne|same|len|lengthof|contains"
+        r"|include|eql|instanceof|istype|erroris|erroras|equalerror|errorcontains|regexp|match|equalvalues|exactly"
+        r"|elementsmatch|subset|jsoneq|yamleq|greater(?:orequal)?|less(?:orequal)?)f?",
+        re.IGNORECASE,
+    ),
+    3: re.compile(r"indeltaf?|inepsilonf?|withindurationf?|closeto|approximately", re.IGNORECASE),
+}
+"""Number of values -> names of assertions, after which a message may follow.
+
+Sources: testify, JUnit, TestNG, Chai, Node's assert, Rust's std.
+"""
+_SAYING = {
+    ".go": re.compile(r"\.(?:Error|Fatal|Log|Skip)f?"),
+    ".java": re.compile(r"\.(?:as|describedAs|withFailMessage|overridingErrorMessage|fail)|fail"),
+    ".rs": re.compile(r"\.(?:expect|expect_err)|(?:panic|unreachable)!"),
+    "": re.compile(r"\.fail"),
+}
+"""Calls that say something in all their arguments, with what stands around the name."""
+_FLUENT = frozenset({"to", "be", "not", "deep", "should", "that", "eventually"})
+_FAR = 60  # tokens of a chain of calls
+_BARE = re.compile(r"assert|expect|\w*equal", re.IGNORECASE)
+"""Assertions that are called on nothing."""
+_DELTA = re.compile(r"\d+\.\d*|\. \d+|1e")
+_NUMBER = re.compile(r"(?:0[xXbBoO]\w+|\d[\d_]*(\.[\d_]*)?(?:[eE]\d+)?)([A-Za-z]\w*)?")
+
+
+def quiet_curly(path: str, text: bytes) -> bytes:
+    """`text` without comments and without the words and literals of messages; as it is where it cannot be read."""
+    suffix = path[path.rindex(".") :]
+    found = lexed(path, text)
+    if any(token.kind == "stray" for token in found) or (suffix == ".go" and b'import "C"' in text):
+        return text
+    reader = _Reader("" if suffix in SCRIPTS else suffix, text.decode("latin-1"), Code.made_of(path, found))
+    try:
+        return edited(text, (), (*reader.comments(found), *reader.messages()))
+    except ValueError:
+        return text  # a message within another one
+
+
+class _Reader:
+    def __init__(self, suffix: str, text: str, code: Code) -> None:
+        self._suffix = suffix
+        self._text = text
+        self._code = code
+
+    def comments(self, found: Iterable[Token]) -> Iterator[Edit]:
+        """Edits that take out comments; in place of those within a line a space stays."""
+        kept = _KEPT[self._suffix]
+        has_doctests = self._suffix == ".rs" and "```" in self._text
+        in_output = False
+        for token in found:
+            if token.kind != "comment":
+                in_output = False
+                continue
+            in_output = in_output or (self._suffix == ".go" and _OUTPUT.match(token.text) is not None)
+            if in_output or kept.match(token.text) or (has_doctests and _RUST_DOC.match(token.text)):
+                continue
+            left = "" if token.text.startswith("//") else "\n" * token.text.count("\n") or " "
+            yield Edit(token.start, token.end, left)
+
+    def messages(self) -> Iterator[Edit]:
+        """Edits that leave of each message the places of its values only."""
+        code = self._code
+        for at, token in enumerate(code.tokens):
+            opening = at + 2 if code.text(at + 1) == "!" else at + 1
+            if token.kind == "word" and code.text(opening) == "(" and opening in code.closing:
+                for part in self._message(at, opening, code.elements(opening)):
+                    yield from self._unsaid(part)
+
+    def _message(self, at: int, opening: int, parts: Sequence[range]) -> Sequence[range]:
+        """Those of a call's arguments that are its message and what comes in there."""
+        code, name = self._code, self._code.text(at)
+        before = code.text(at - 1)
+        around = f"{before if before == '.' else ''}{name}{'!' if code.text(at + 1) == '!' else ''}"
+        if _SAYING[self._suffix].fullmatch(around) and self._is_said_on(at):
+            return parts
+        count = next((count for count, known in _VALUES.items() if known.fullmatch(name)), None)
+        match self._suffix:
+            case ".java":
+                return self._in_java(name, count, parts)
+            case _ if count is None:
+                return ()
+            case ".rs":
+                return parts[count:] if around.endswith("!") else ()
+            case ".go":
+                first = code.words(parts[0])
+                handed = first in _HANDLES or first.endswith(". T ( )")
+                return parts[count + handed :] if handed or code.text(at - 2) in _ASSERTING else ()
+        if before == "." and code.text(at - 2) in _FLUENT:
+            count = max(count - 1, 1)
+        elif code.text(at - 2) != "assert" if before == "." else not _BARE.match(name) or self._declares(name):
+            return ()
+        return parts[count:] if len(parts) == count + 1 else ()
+
+    def _is_said_on(self, at: int) -> bool:
+        """Whether a call that says something is a test's, by what it is called on."""
+        code, on = self._code, self._code.text(at - 2)
+        if self._suffix == ".go":
+            return on in _HANDLES
+        if self._suffix != ".java" or code.text(at - 1) != ".":
+            return True
+        before = takewhile(lambda text: text != ";", (code.text(near) for near in range(at - 1, at - _FAR, -1)))
+        return on.startswith("Assert") if code.text(at) == "fail" else "assertThat" in before
+
+    def _declares(self, name: str) -> bool:
+        """Whether the file has a function of its own of this name."""
+        code = self._code
+        for at in code.places[name]:
+            own = code.text(at + 1) == "=" and code.text(at + 2) not in ("require", "chai")
+            if code.text(at - 1) == "function" or (own and code.text(at - 1) in ("const", "let", "var")):
+                return True
+        return False
+
+    def _in_java(self, name: str, count: int | None, parts: Sequence[range]) -> Sequence[range]:
+        """JUnit 4's message, and Hamcrest's, is the first argument, that of JUnit 5 and of TestNG the last one."""
+        first = "org.junit.Assert" in self._text or "junit.framework" in self._text
+        last = "org.junit.jupiter" in self._text or "org.testng" in self._text
+        if name == "assertThat":
+            first, last, count = True, False, 2
+        if count is None or first == last or len(parts) <= count or not name.startswith("assert"):
+            return ()
+        said = parts[0] if first else parts[-1]
+        if len(parts) > count + 1 and not any(_DELTA.match(self._code.words(part)) for part in parts):
+            return ()
+        return (said,) if any(self._code.tokens[at].kind == "string" for at in said) else ()
+
+    def _unsaid(self, part: range) -> Iterator[Edit]:
+        """Of an argument: its texts, also those that are joined or formatted there, and a number that stands alone."""
+        code = self._code
+        if len(part) == 1 and (number := _NUMBER.fullmatch(code.text(part[0]))):
+            zero = f"0{'.0' if number[1] else ''}{number[2] or ''}"
+            yield Edit(code.tokens[part[0]].start, code.tokens[part[0]].end, zero)
+        at = part.start
+        while at < part.stop:
+            token = code.tokens[at]
+            if token.kind == "string" and (token.text[0] in '"`r' or (token.text[0] == "'" and not self._suffix)):
+                yield Edit(token.start, token.end, self._emptied(token.text))
+            inner = code.closing.get(at)
+            if inner is not None and (code.text(at - 1) in _FORMATS or code.text(at - 2) in _FORMATS):
+                for one in code.elements(at):
+                    yield from self._unsaid(one)
+            at = at + 1 if inner is None else inner + 1
+
+    def _emptied(self, text: str) -> str:
+        lines = "\n" * text.count("\n")
+        verbs = " ".join(_VERBS[self._suffix].findall(text))
+        if text.startswith('"""'):
+            return f'"""\n{verbs}{lines[1:]}"""'
+        quote = text[0] if text[0] in "\"'`" else '"'
+        if self._suffix == "" and (lines or verbs):
+            quote = "`"
+        return f"{quote}{verbs}{lines}{quote}"
