@@ -31,6 +31,7 @@ from sandbox_server.telemetry import KEYS_REFUSED
 from sandbox_server.ui.login import COOKIE, Logins
 from sandbox_server.ui.render import FOLDER, HEADERS, page
 from sandbox_server.ui.route import NoKey, PageRoute
+from sandbox_server.ui.sorting import GROUPS, NODES, RATES, RUNS, SESSIONS, Sort, ordered
 from sandbox_server.verdicts import VerdictName
 
 TRAITS = (Trait(re.compile("/ui(/|$)"), opens=True),)
@@ -150,15 +151,15 @@ def _counted(name: str, counts: Iterable[Any]) -> tuple[int, int]:
 
 @ROUTER.get("/sessions")
 async def sessions(
-    request: Request, wanted: Annotated[SessionFilter, Depends(wanted_sessions)], limit: Limit = 50
+    request: Request, wanted: Annotated[SessionFilter, Depends(wanted_sessions)], limit: Limit = 50, sort: Sort = ""
 ) -> Response:
     """Sessions that match the filter in the URL."""
     listed = await _sessions(request).list(wanted, limit=limit)
-    asked = asked_of(request)
+    asked = {**asked_of(request), "limit": request.query_params.get("limit"), "sort": sort}
     return await page(
         request,
         "sessions.html",
-        listed=listed,
+        listed=ordered(listed, sort, SESSIONS),
         asked=asked,
         next=cursor(listed[-1]) if len(listed) == limit else None,
         states=[state.value for state in SessionState],
@@ -172,10 +173,10 @@ def asked_of(request: Request) -> dict[str, str]:
 
 
 @ROUTER.get("/runs")
-async def runs(request: Request, since: Since = None, limit: Limit = 100) -> Response:
+async def runs(request: Request, since: Since = None, limit: Limit = 100, sort: Sort = "") -> Response:
     """The results of each run."""
     found = await insight_of(request).counts.runs(clock.now() - DAY_S if since is None else since, limit=limit)
-    return await page(request, "runs.html", runs=found)
+    return await page(request, "runs.html", runs=ordered(found, sort, RUNS), asked=_listed(request, sort))
 
 
 @ROUTER.get("/groups")
@@ -186,6 +187,7 @@ async def groups(
     kind: GroupKind | None = None,
     since: Since = None,
     limit: Limit = 100,
+    sort: Sort = "",
 ) -> Response:
     """Groups, or one group with its sessions side by side."""
     found = await groups_of(request, run, instance, kind, since, limit)
@@ -193,15 +195,23 @@ async def groups(
     if run is not None and instance is not None:
         siblings = await _sessions(request).list(SessionFilter(run=run, instance=instance), limit=_SIBLINGS)
         tokens = await insight_of(request).listing.tokens_of([seen.record.sid for seen in siblings])
-    asked = {"run": run, "instance": instance, "kind": kind}
-    kinds = [kind.value for kind in GroupKind]
-    return await page(request, "groups.html", groups=found, siblings=siblings, tokens=tokens, asked=asked, kinds=kinds)
+    asked = {"run": run, "instance": instance, "kind": kind, **_listed(request, sort)}
+    return await page(
+        request,
+        "groups.html",
+        groups=ordered(found, sort, GROUPS),
+        siblings=siblings,
+        tokens=tokens,
+        asked=asked,
+        kinds=[kind.value for kind in GroupKind],
+    )
 
 
 @ROUTER.get("/pass-rates")
-async def pass_rates(request: Request, limit: Limit = 200) -> Response:
+async def pass_rates(request: Request, limit: Limit = 200, sort: Sort = "") -> Response:
     """Instances, those whose pass rate jumped first."""
-    return await page(request, "pass_rates.html", rates=await pass_rates_of(request, limit))
+    rates = ordered(await pass_rates_of(request, limit), sort, RATES)
+    return await page(request, "pass_rates.html", rates=rates, asked=_listed(request, sort))
 
 
 @ROUTER.get("/instances/{instance_id:path}")
@@ -222,6 +232,7 @@ async def instance(
         "instance.html",
         task=task,
         days=days,
+        asked=None,
         newest=newest,
         check=check,
         last=view.graded.verdict if view and view.graded else None,
@@ -241,9 +252,15 @@ async def actions(
 
 
 @ROUTER.get("/nodes")
-async def nodes(request: Request) -> Response:
+async def nodes(request: Request, sort: Sort = "") -> Response:
     """The nodes and their free slots."""
-    return await page(request, "nodes.html", nodes=await fleet_of(request).nodes())
+    nodes = ordered(await fleet_of(request).nodes(), sort, NODES)
+    return await page(request, "nodes.html", nodes=nodes, asked={"sort": sort})
+
+
+def _listed(request: Request, sort: str) -> dict[str, str | None]:
+    """What a list's links keep of its query."""
+    return {name: request.query_params.get(name) for name in ("since", "limit")} | {"sort": sort}
 
 
 def _sessions(request: Request) -> Sessions:

@@ -179,6 +179,10 @@ def test_a_rollout(page: Any, client: Client, tmp_path: Path) -> None:
     page.get_by_role("button", name="Show").click()
     page.get_by_role("link", name=sid).wait_for()
     assert f"verdict={verdict}" in page.url
+    page.get_by_role("link", name="Lasted").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**run={RUN.replace('/', '%2F')}**sort=-lasted")
+    page.get_by_role("columnheader", name="Lasted").and_(page.locator("[aria-sort=descending]")).wait_for()
     page.get_by_label("Instance").fill("no-such")
     page.get_by_role("button", name="Show").click()
     page.get_by_text("No session fits.").wait_for()
