@@ -68,6 +68,13 @@ class SessionRecord:
     """Number of the parent's actions that it began with; its own journal has them too."""
     undone: str = ""
     """Numbers of the actions that rollbacks undid, `6-13 20-22`; each range ends with the rollback itself."""
+    egress_refused: int = -1
+    """Packets and name queries that egress rules refused in its former containers and, once it has ended, in its last;
+    -1: nobody counted."""
+
+    def refused_with(self, count: int | None) -> int:
+        """`egress_refused` with the count of its present container (None: nobody counts there)."""
+        return self.egress_refused if count is None else max(self.egress_refused, 0) + count
 
     @property
     def kind(self) -> SessionKind:

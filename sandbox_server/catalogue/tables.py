@@ -21,7 +21,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
-REVISION = "0021"
+REVISION = "0022"
 """The migration that creates these tables; a test compares it with alembic's head."""
 
 
@@ -161,6 +161,7 @@ class SessionRow(Base):
     parent: Mapped[str] = mapped_column(String(40), server_default="", index=True)
     forked_at: Mapped[int] = mapped_column(server_default="0")
     undone: Mapped[str] = mapped_column(Text, server_default="")
+    egress_refused: Mapped[int] = mapped_column(server_default="-1")
 
 
 class BoxRow(Base):

@@ -64,9 +64,10 @@ def count(actions: Iterable[str], patch: bytes | None) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-def with_runner_files(found: Mapping[str, int], runner_files: int) -> dict[str, int]:
-    """`found` with the number of runner files that the patch touches."""
-    return dict(sorted({**found, "patch:runner files": runner_files}.items())) if runner_files else dict(found)
+def with_counts(found: Mapping[str, int], *, runner_files: int, egress_refused: int) -> dict[str, int]:
+    """`found` with the number of runner files that the patch touches, and of packets that egress rules refused."""
+    counts = {"patch:runner files": runner_files, "egress:refused": egress_refused}
+    return dict(sorted({**found, **{sign: number for sign, number in counts.items() if number > 0}}.items()))
 
 
 def _signs(action: str) -> set[str]:

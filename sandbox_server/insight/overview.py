@@ -26,6 +26,7 @@ _KEPT = 32
 """Overviews (by run and window) that are cached at a time."""
 _GROUPS = 5000
 _SHOWN = 20
+_EXAMPLES = 3
 _SAME_PATCH = "patch:identical to one of another instance"
 """A fix fits one instance. What fits several changes how tests run."""
 
@@ -56,6 +57,8 @@ class Overview:
     unsound: Sequence[Unsound]
     tripwires: Mapping[str, int]
     """Sign of tampering -> sessions that have it, of the up to 300 that ended last."""
+    tripped: Mapping[str, Sequence[str]]
+    """Sign -> sids of the sessions with it that ended last, at most three."""
     nodes: Sequence[NodeRecord]
 
 
@@ -119,6 +122,7 @@ class Insight:
         walls, walls_before = Walls(), Walls()
         await sliced(map(walls.add, timed))
         await sliced(map(walls_before.add, timed_before))
+        signs = _signs(timed)
         kinds = Counter(await sliced(group.kind for group in groups))
         found = word.findings(
             Evidence(now, before, causes, ends, groups, walls.of_all, nodes, unsound, fell, rated, run)
@@ -142,19 +146,22 @@ class Insight:
             fell=fell[:_SHOWN],
             rose=rose[:_SHOWN],
             unsound=unsound[:_SHOWN],
-            tripwires=_signs(timed),
+            tripwires={sign: len(sids) for sign, sids in signs.items()},
+            tripped={sign: sids[:_EXAMPLES] for sign, sids in signs.items()},
             nodes=nodes,
         )
 
 
-def _signs(ended: Sequence[Timed]) -> dict[str, int]:
-    signs = Counter(sign for one in ended for sign in one.tripwires)
-    instances = defaultdict[str, set[str]](set)
+def _signs(ended: Sequence[Timed]) -> Mapping[str, Sequence[str]]:
+    """Sign of tampering -> sids, in the order of `ended`."""
+    signs, instances = defaultdict[str, list[str]](list), defaultdict[str, set[str]](set)
     for one in ended:
         instances[one.patch_sha256].add(one.instance_id)
-    if same := sum(bool(one.patch_sha256) and len(instances[one.patch_sha256]) > 1 for one in ended):
+        for sign in one.tripwires:
+            signs[sign].append(one.sid)
+    if same := [one.sid for one in ended if one.patch_sha256 and len(instances[one.patch_sha256]) > 1]:
         signs[_SAME_PATCH] = same
-    return dict(signs)
+    return signs
 
 
 def _has_unmasked(group: Group) -> bool:

@@ -134,6 +134,8 @@ class ShownOverview(_Shown):
     unsound: list[ShownUnsound]
     tripwires: dict[str, int]
     """Signs of tampering -> number of sessions that have them."""
+    tripped: dict[str, list[str]]
+    """Signs of tampering -> sids of the sessions with them that ended last, at most three."""
 
 
 class ShownGroup(_Shown):

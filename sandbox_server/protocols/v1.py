@@ -128,6 +128,9 @@ class SessionDetail(SessionSummary):
     """None until it is graded; then as in `grade`."""
     grade: GradeSummary | None
     patch: PatchSummary | None
+    egress_refused: int | None
+    """Packets and name queries that network rules refused, known once it has ended; null: nobody counted
+    (docs/boxes.md)."""
     metrics: dict[str, Any]
     """Turns, tool calls, seconds and, if the trainer reported them, tokens of the rollout."""
 
@@ -343,6 +346,7 @@ def _detail(view: SessionView) -> dict[str, object]:
         "verdict": verdict,
         "grade": grade,
         "patch": patch,
+        "egress_refused": view.record.egress_refused if view.record.egress_refused >= 0 else None,
         "metrics": dict(view.metrics),
     }
 

@@ -252,6 +252,13 @@ class Runtime(Protocol):
         """
         ...
 
+    async def refused(self, container_id: str) -> int | None:
+        """Packets and name queries that a container's egress rules have refused since its creation. Raises nothing.
+
+        None: nothing restricts it, or this server may not enter its network namespace.
+        """
+        ...
+
     async def pause(self, container_id: str) -> None:
         """Freeze all of its processes. Memory, files and streams are kept; the time limits of commands stand still.
 

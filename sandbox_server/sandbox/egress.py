@@ -10,18 +10,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 EVERYTHING = frozenset({"0.0.0.0/0", "::/0"})
-REMOVE = "add table inet sandbox_egress\ndelete table inet sandbox_egress\n"
+TABLE = "sandbox_egress"
+COUNTER = "refused"
+"""The counter in the table for every packet and name query that the rules refuse."""
+REMOVE = f"add table inet {TABLE}\ndelete table inet {TABLE}\n"
 """Removes all rules; no error if there are none."""
 
 # each label ends at a dot, so that no text can be cut into labels in two ways
 _NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_][A-Za-z0-9_-]{0,62}(\.[A-Za-z0-9_-]{1,63})*\.?")
 _PORTED = re.compile(r"(?P<host>\[[^]]*\]|[^:]*)(:(?P<port>[0-9]{1,5}))?")
-_REFUSE = "reject with icmpx type admin-prohibited"  # an error at once, where a drop would mean a timeout
+# an error at once, where a drop would mean a timeout
+_REFUSE = f"counter name {COUNTER} reject with icmpx type admin-prohibited"
+_UNKNOWN = f'oifname "lo" udp sport 53 @th,92,4 5 counter name {COUNTER}'
+"""Counts answers of the resolver that refuse a name: the last four bits of a header's flags are 5."""
 _MOST_ADDRESSES = 4096  # of a domain; a policy can ask for any number of names
 _ASKS = 0x5A4D
 """The mark of queries that the resolver sends on. No sandbox can mark its packets: that needs NET_ADMIN."""
 _RESOLVER_LINE = "# resolver "
-_NEIGHBOURS = "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert, nd-router-solicit } accept"
+_DISCOVERY = "nd-neighbor-solicit, nd-neighbor-advert, nd-router-solicit"
+_NEIGHBOURS = f"icmpv6 type {{ {_DISCOVERY} }} accept"
+_UNCOUNTED = f"icmpv6 type {{ {_DISCOVERY}, mld-listener-report, mld2-listener-report }} drop"
+"""What the kernel sends by itself where a network has IPv6; nobody has tried anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +144,11 @@ def ruleset(
         "type filter hook output priority 0; policy drop;",
         *([f"meta mark {_ASKS:#x} {_asked(name_server)} accept"] if sets and name_server else []),
         f"ip daddr 127.0.0.11 {_REFUSE}",
+        *([_UNKNOWN] if sets else []),
         'oifname "lo" accept',
         *([f"ip daddr {beside} accept"] if beside else []),
         *([_NEIGHBOURS] if sixth else []),
+        _UNCOUNTED,
         *(f"jump party{number}" for number in range(len(stages))),
         "accept",
     ]
@@ -152,7 +163,8 @@ def ruleset(
             f'oifname "lo" meta l4proto {{ tcp, udp }} th dport 53 ct mark set {_ASKS:#x}',
         ]
         chains.append(_chain("asks", marking))
-    text = REMOVE + "table inet sandbox_egress {\n" + "".join([*filled, *chains, _chain("out", out)]) + "}\n"
+    counter = f"counter {COUNTER} {{ }}\n"
+    text = REMOVE + f"table inet {TABLE} {{\n" + "".join([counter, *filled, *chains, _chain("out", out)]) + "}\n"
     return _resolver(sets, name_server) + text if sets and name_server else text
 
 
@@ -168,7 +180,7 @@ def _resolver(sets: Mapping[str, str], name_server: NameServer) -> str:
     for domain in sets:
         # dnsmasq takes the longest match alone, a rule for a shorter domain holds too
         into = [name for other, name in sets.items() if f".{domain}".endswith(f".{other}")]
-        filled = ",".join(f"{version}#inet#sandbox_egress#{name}_{version}" for name in into for version in (4, 6))
+        filled = ",".join(f"{version}#inet#{TABLE}#{name}_{version}" for name in into for version in (4, 6))
         words += [f"--server=/{domain}/{name_server.address}#{name_server.port}", f"--nftset=/{domain}/{filled}"]
     return f"{_RESOLVER_LINE}{' '.join(words)}\n"
 

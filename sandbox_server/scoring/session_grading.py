@@ -69,7 +69,9 @@ class SessionGrading:
             try:
                 verdict = await self._queue.verdict(request, key)
                 key_of_verdict = await self._queue.key(request, verdict)
-                found = tripwires.with_runner_files(await seen, len(verdict.runner_files))
+                runner_files = len(verdict.runner_files)
+                refused = session.egress_refused
+                found = tripwires.with_counts(await seen, runner_files=runner_files, egress_refused=refused)
                 for sign in found:
                     telemetry.TRIPWIRES.labels(sign).inc()
                 verdict = replace(verdict, tripwires=found)

@@ -136,6 +136,7 @@ class Ending:
             reason = record.end_reason or reason
             sources = frozenset(sources_of(SessionState.ENDING))
             await self._data.store.move(record, SessionState.ENDING, sources, end_reason=reason)
+            record = await self._counted(record)
             return await self._finish(record, SessionState.ENDED, reason, "")
 
     async def _take_over(self, record: SessionRecord, wait_s: float) -> None:
@@ -184,7 +185,7 @@ class Ending:
         if not await self._data.store.move(record, SessionState.ENDING, sources, end_reason=reason):
             await self._patches.check_still_its(record)
         try:
-            record, patch = await self._patches.take(record)
+            record, patch = await self._patches.take(await self._counted(record))
         except SandboxLost as e:
             return await self._lose(await self._as_it_is(record), died or e.detail)
         except BaseException:
@@ -196,6 +197,13 @@ class Ending:
             error = died or (patch.cause if patch.diff is None else "")
             traces.span(ended, traces.Span("end", began, clock.now(), said, error=error))
         return ended
+
+    async def _counted(self, record: SessionRecord) -> SessionRecord:
+        """The session with what egress rules refused in its container. A sleeping one has it already."""
+        if record.asleep:
+            return record
+        refused = await self._runtime.refused(record.container_id)
+        return replace(record, egress_refused=record.refused_with(refused))
 
     async def _as_it_is(self, record: SessionRecord) -> SessionRecord:
         """The session after a capture that failed: with its container, if it slept. Raises OwnedElsewhere."""
@@ -223,6 +231,7 @@ class Ending:
             cause=cause,
             ended_at=ended.ended_at,
             timings_s=ended.timings_s,
+            egress_refused=ended.egress_refused,
         )
         await self._starts.release(record.sid)
         self._patches.ended(record.sid)

@@ -135,6 +135,7 @@ class Rollback:
             "cwd": then.cwd or record.cwd,
             "notice": notice,
             "differences": then.untold,
+            "egress_refused": record.refused_with(await self._runtime.refused(record.container_id)),
         }
         reply = {"to": to, "differs": notice}
         log.info("rolled back", sid=record.sid, to=to, seq=record.actions + 1)

@@ -118,9 +118,11 @@ class Sleeping:
         if checkpoint.left_out:
             log.info("session does not sleep", sid=record.sid, why=f"it has {', '.join(checkpoint.left_out)}")
             return False
+        refused = record.refused_with(await self._runtime.refused(record.container_id))
         # SQL first: if Redis forgets the session, SQL must know that it has no container
-        await self._data.history.save_session(replace(record, container_id=""))
-        return await self._data.store.move(record, record.state, frozenset({record.state}), container_id="")
+        await self._data.history.save_session(replace(record, container_id="", egress_refused=refused))
+        same = frozenset({record.state})
+        return await self._data.store.move(record, record.state, same, container_id="", egress_refused=refused)
 
     async def wake(self, record: SessionRecord, instance: TaskInstance) -> SessionRecord:
         """Restore a sleeping session in a container of this node; return its record. The caller holds the session's

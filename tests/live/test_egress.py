@@ -1,5 +1,6 @@
 """Egress rules: a box reaches only what it may, whichever user tries, and whatever happens to its container."""
 
+import json
 import os
 import socket
 import subprocess
@@ -9,6 +10,7 @@ from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.deployment import bridge_gateway
@@ -234,3 +236,29 @@ def test_names_below_a_domain(server: Server, control: Control, ports: tuple[int
     assert asked(box, f"a.{DOMAIN}:{port}") == [closed], "a rule of the operator's alone opens it"
     control.kill(sid)
     until(lambda: not docker("ps", "-aq", "--filter", f"label=sandbox.resolver={box}"), 10, "its name server is gone")
+
+
+def test_what_was_refused_is_counted(server: Server, rows: Path, ports: tuple[int, int]) -> None:
+    """Nobody learns that a policy looks for the solution on the network; or it hides that by going back."""
+    row = next(row for row in map(json.loads, rows.read_text().splitlines()) if "__timespan" in row["instance_id"])
+    path = server.folder / "open.jsonl"
+    sandbox = {**row["sandbox"], "network": "bridge"}
+    path.write_text(json.dumps({**row, "instance_id": "samples__open-1", "sandbox": sandbox}))
+    server.cli("instances", "import", str(path))
+    sid = server.begin("samples__open-1")
+    ask = f"timeout 9 bash -c 'exec 3<>/dev/tcp/{FAR}/{ports[1]}'"
+    server.run(sid, f"{ask}; {ask}")
+    answer = httpx.post(f"{server.url}/v1/sessions/{sid}/rollback", json={"to": 0}, timeout=60)
+    assert answer.status_code == 200, answer.text
+    server.run(sid, f"{ask}; getent hosts elsewhere.test")
+    server.finish(sid)
+    receipt = server.get(f"/v1/receipts/{server.reward(sid)['receipt']}")
+    assert receipt["tripwires"].keys() == {"egress:refused"}
+    refused = receipt["tripwires"]["egress:refused"]
+    assert refused >= 4, "two before it went back, one after it, and a name"
+    assert server.session(sid)["egress_refused"] == refused
+    overview = server.get("/v1/overview")
+    assert (overview["tripwires"], overview["tripped"]) == ({"egress:refused": 1}, {"egress:refused": [sid]})
+    link = f'egress:refused in 1 session: <a href="/ui/sessions/{sid}">'
+    assert link in httpx.get(f"{server.url}/ui", timeout=60).text
+    assert 'sandbox_tripwires_total{sign="egress:refused"} 1.0' in httpx.get(f"{server.url}/metrics", timeout=60).text

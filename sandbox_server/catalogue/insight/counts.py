@@ -279,6 +279,7 @@ def _timed(*conditions: ColumnElement[bool]) -> Select[*tuple[Any, ...]]:
             SessionRow.instance_id,
             # SQLite reads all of a diff before the column behind it, but not to know its length
             func.coalesce(case((func.length(PatchRow.diff).between(1, _COMPARED), PatchRow.sha256)), ""),
+            SessionRow.sid,
         )
         .outerjoin(VerdictRow, VerdictRow.sid == SessionRow.sid)
         .outerjoin(PatchRow, PatchRow.sid == SessionRow.sid)

@@ -156,6 +156,7 @@ class Timed:
     instance_id: str = ""
     patch_sha256: str = ""
     """"" for a session without a patch, and for a patch that is too large to be compared."""
+    sid: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from sandbox_server.sandbox.base import ContainerSpec, Role
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.images import Images
 from sandbox_server.sandbox.docker.labels import DEADLINE, EGRESS, NODE, ROLE, SID, TOKEN
+from sandbox_server.sandbox.docker.refusals import Refusals
 from sandbox_server.sandbox.docker.resolvers import Resolvers
 from sandbox_server.sandbox.egress import REMOVE, Egress, NameServer, resolver_of, ruleset
 from sandbox_server.tasks import TaskSet
@@ -52,6 +53,7 @@ class Guard:
     ) -> None:
         """`ceiling`: the rules for all sessions. `token`: label by which this process recognizes its helpers."""
         self.resolvers = Resolvers(engine, image=image, node=node)
+        self._refusals = Refusals()
         self._name_server = name_server
         self._engine = engine
         self._ceiling = ceiling
@@ -90,8 +92,10 @@ class Guard:
             raise MalformedRequest(
                 "names with * can only be allowed in a box that was made with such a name; make another box"
             )
+        before = self._refusals.count(container_id) or 0
         await self.apply(container_id, rules)
         self._in_force[container_id] = rules
+        await self._count(container_id, await self._inspect(container_id), before)
 
     async def found(self, container_id: str, rules: str, state: dict[str, Any], *, with_shell: bool) -> None:
         """Check a restricted container of a previous server: nobody watched who started it.
@@ -99,12 +103,16 @@ class Guard:
         Raises:
             SandboxLost: it ran without rules; it has been killed. EgressUnavailable.
         """
-        if not state["Running"] or datetime.fromisoformat(str(state["FinishedAt"])[:19]).year == 1:
-            return  # its first run, or its next start applies the rules
+        if not state["Running"]:
+            return  # its next start applies the rules
+        if datetime.fromisoformat(str(state["FinishedAt"])[:19]).year == 1:  # its first run
+            await self._count(container_id, {"State": state})
+            return
         if not with_shell:  # we never start those again, and their rules may have changed
             await self.kill(container_id)
             raise SandboxLost(f"the container {container_id[:12]} was started by somebody else, without its rules")
         await self.apply(container_id, rules)
+        await self._count(container_id, {"State": state})
 
     def _parties(self, egress: Egress | None, *, session: bool) -> list[Egress]:
         return [party for party in (self._ceiling if session else None, egress) if party is not None]
@@ -134,8 +142,9 @@ class Guard:
         if rules is None:
             await self._engine.call(lambda api: api.start(container_id))
             return
+        before = self._refusals.count(container_id) or 0
         try:
-            if await self._is_connected(container_id):
+            if self._is_connected(await self._inspect(container_id)):
                 await self._engine.call(
                     lambda api: api.disconnect_container_from_network(container_id, self._engine.network, force=True)
                 )
@@ -144,7 +153,9 @@ class Guard:
             await self.apply(container_id, rules)
             if names := resolver_of(rules):
                 await self.resolvers.run(container_id, names)
-            if not await self._is_connected(container_id):
+            found = await self._inspect(container_id)
+            await self._count(container_id, found, before)
+            if not self._is_connected(found):
                 await self._engine.call(
                     lambda api: api.connect_container_to_network(container_id, self._engine.network)
                 )
@@ -176,6 +187,19 @@ class Guard:
         finally:
             self._removing.start(self._remove(helper))  # takes 50 ms, which no start should wait for
 
+    async def refused(self, container_id: str) -> int | None:
+        """See `sandbox.base.Runtime.refused`."""
+        counted = self._refusals.count(container_id)
+        if counted is None and self._ceiling and container_id not in self._in_force:  # of a previous server
+            with suppress(ServiceError):
+                await self._count(container_id, await self._inspect(container_id))
+                counted = self._refusals.count(container_id)
+        return counted
+
+    def close(self) -> None:
+        """Stop counting. The rules stay."""
+        self._refusals.close()
+
     async def kill(self, container_id: str) -> None:
         """Kill a container that must not run."""
         with suppress(ServiceError):
@@ -185,6 +209,7 @@ class Guard:
         """Forget the rules of a removed container."""
         self._starts.pop(container_id, None)
         self._in_force.pop(container_id, None)
+        self._refusals.forget(container_id)
         self.resolvers.forget(container_id)
 
     async def watch(self) -> None:
@@ -217,9 +242,16 @@ class Guard:
         await self.kill(container_id)
         self._starts.pop(container_id, None)
 
-    async def _is_connected(self, container_id: str) -> bool:
+    async def _inspect(self, container_id: str) -> dict[str, Any]:
         found: dict[str, Any] = await self._engine.call(lambda api: api.inspect_container(container_id))
+        return found
+
+    def _is_connected(self, found: dict[str, Any]) -> bool:
         return self._engine.network in found["NetworkSettings"]["Networks"]
+
+    async def _count(self, container_id: str, found: dict[str, Any], before: int = 0) -> None:
+        if self._engine.local and (pid := int(found["State"]["Pid"])):
+            await self._refusals.follow(container_id, pid, before=before)
 
     async def _pull(self) -> None:
         try:

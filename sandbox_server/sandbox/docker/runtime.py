@@ -265,6 +265,10 @@ class DockerRuntime:
         """See `sandbox.base.Runtime.restrict`."""
         await self._guard.change(container_id, egress)
 
+    async def refused(self, container_id: str) -> int | None:
+        """See `sandbox.base.Runtime.refused`."""
+        return await self._guard.refused(container_id)
+
     async def watch_egress(self) -> None:
         """Kill restricted containers that somebody else starts, until the engine ends its event stream."""
         await self._guard.watch()
@@ -337,6 +341,7 @@ class DockerRuntime:
             sandbox.close()
         self._open.clear()
         self._fifos.close()
+        self._guard.close()
         self._engine.close()
 
     async def _undo(self, creating: asyncio.Future[str]) -> None:

@@ -53,6 +53,7 @@ LATER = {
     "restores",
     "notice",
     "differences",
+    "egress_refused",
 }
 """Columns that sessions of the first release did not have."""
 

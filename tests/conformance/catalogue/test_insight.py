@@ -249,7 +249,9 @@ async def test_patches_that_several_instances_share(counts: Counts, database: Da
 
     insight = Insight(counts, Listing(database), ActionSearch(database), nodes)
     seen = await insight.overview(window_s=clock.now())
-    assert seen.tripwires == {"runner_files": 7, "patch:identical to one of another instance": 2}
+    same = "patch:identical to one of another instance"
+    assert seen.tripwires == {"runner_files": 7, same: 2}
+    assert set(seen.tripped[same]) == {"1", "3"} and len(seen.tripped["runner_files"]) == 3
     assert (await insight.overview(run="b", window_s=clock.now())).tripwires == {"runner_files": 3}
 
 

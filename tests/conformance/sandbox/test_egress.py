@@ -28,16 +28,21 @@ _HOST_UNREACHABLE = "113"
 
 
 async def test_rules_outlive_a_restart(runtime: DockerRuntime) -> None:
-    """A policy that kills all processes of its container, including the shell, must not be unrestricted afterwards."""
+    """A policy that kills all processes of its container, including the shell, must not be unrestricted afterwards, nor
+    must what it tried be forgotten."""
     sandbox = await runtime.create(spec(network="bridge", egress=Egress((Target.parse("192.0.2.1"),))))
     try:
         # what runs first after a restart is the agent's own
         spy = f"#!/usr/bin/python3\nimport os, socket, sys\n{_SPY}os.execv('/bin/bash.real', ['bash', *sys.argv[1:]])\n"
         await sandbox.write_file("/spy", spy.encode(), mode=0o755)
+        assert await runtime.refused(sandbox.container_id) == 0
         assert await say(sandbox, _CONNECT + _OUTSIDE) == _HOST_UNREACHABLE
+        assert await runtime.refused(sandbox.container_id) == 1
         await say(sandbox, "mv /bin/bash /bin/bash.real && cp /spy /bin/bash")
         await sandbox.restart()
         assert await say(sandbox, _CONNECT + _OUTSIDE) == _HOST_UNREACHABLE
+        tried = (await say(sandbox, "cat /seen")).split()
+        assert await runtime.refused(sandbox.container_id) == 2 + tried.count("1")
         assert await say(sandbox, _UP) == "1", "its network has not come back"
         seen = set((await say(sandbox, "cat /seen")).split())
         assert "101" in seen and seen <= {"101", "1"}, seen  # no network yet; then, refused by a rule
@@ -70,6 +75,7 @@ async def test_rules_change_while_it_runs(runtime: DockerRuntime) -> None:
         assert await refused()
         await runtime.restrict(sandbox.container_id, Egress((Target.parse(host),)))
         assert not await refused()
+        assert await runtime.refused(sandbox.container_id) == 1
         await runtime.restrict(sandbox.container_id, Egress((), (Target.parse(host),), rest=True))
         assert await refused()
         with pytest.raises(EgressUnavailable, match=r"host\.invalid"):
@@ -77,6 +83,7 @@ async def test_rules_change_while_it_runs(runtime: DockerRuntime) -> None:
         assert await refused()
         await runtime.restrict(sandbox.container_id, None)
         assert not await refused()
+        assert await runtime.refused(sandbox.container_id) == 3
     finally:
         await runtime.remove(sandbox.container_id)
 
@@ -102,6 +109,7 @@ async def test_a_name_server_goes_with_its_container(backend: Backend) -> None:
     rules = Egress((Target.parse("*.example.com"),))
     runtime = backend.runtime(egress=rules, egress_dns=NameServer("192.0.2.1", 53))
     sandbox = await runtime.create(spec(network="bridge"))
+    later = backend.runtime(node=runtime._config.node, egress=rules)
 
     async def resolvers() -> list[str]:
         wanted = {"label": f"sandbox.resolver={sandbox.container_id}", "status": "running"}
@@ -122,11 +130,16 @@ async def test_a_name_server_goes_with_its_container(backend: Backend) -> None:
         await eventually(resolvers)
         assert await resolvers() == [second]
         assert "127.0.0.53" in await say(sandbox, "cat /etc/resolv.conf")
+        before = await runtime.refused(sandbox.container_id)
+        await say(sandbox, "getent hosts elsewhere.test")
+        after = await runtime.refused(sandbox.container_id)
+        assert before is not None and after is not None and after > before
+        assert await later.refused(sandbox.container_id) == after, "the next server of the node does not count"
     finally:
-        later = backend.runtime(node=runtime._config.node)  # of a later server, as its reaper
         await later.remove(sandbox.container_id)
-    await later.list()
+    await later.list()  # as its reaper
     await eventually(gone)
+    await runtime.remove(sandbox.container_id)
     with pytest.raises(EgressUnavailable, match="SANDBOX_EGRESS_DNS"):
         await backend.runtime(egress=rules).create(spec(network="bridge"))
 

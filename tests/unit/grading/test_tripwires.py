@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox_server.grading.tripwires import count, with_runner_files
+from sandbox_server.grading.tripwires import count, with_counts
 
 
 def patch(path: str, *lines: str) -> bytes:
@@ -66,8 +66,9 @@ def test_signs_in_patches() -> None:
     }
     assert count([], patch("pkg/a.py", "-os._exit(1)", "+os._exit(0)")) == {}
     assert count([], patch("tests/a.py", "+import pytest")) == {}
-    assert with_runner_files({"patch:x": 1}, 2) == {"patch:runner files": 2, "patch:x": 1}
-    assert with_runner_files({"patch:x": 1}, 0) == {"patch:x": 1}
+    both = {"egress:refused": 9, "patch:runner files": 2, "patch:x": 1}
+    assert with_counts({"patch:x": 1}, runner_files=2, egress_refused=9) == both
+    assert with_counts({"patch:x": 1}, runner_files=0, egress_refused=-1) == {"patch:x": 1}
 
 
 def test_no_more_is_read_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
