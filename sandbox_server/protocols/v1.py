@@ -20,6 +20,7 @@ from sandbox_server.protocols._scores import ShownScore, score_fields
 from sandbox_server.protocols._wire import json_answer
 from sandbox_server.records import SessionRecord
 from sandbox_server.sessions.base import Sessions, SessionView
+from sandbox_server.slices import sliced
 from sandbox_server.verdicts import ConfirmState, VerdictName
 
 _AT_ONCE = 1 << 18  # characters of a journal written before yielding to the event loop
@@ -232,7 +233,7 @@ async def list_sessions(
     """Sessions, the newest first; the header Sandbox-Next is the next page's `before`."""
     listed = await _sessions(request).list(wanted, limit=limit)
     more = {_CURSOR: cursor(listed[-1])} if len(listed) == limit else {}
-    return json_answer([_listed(seen) for seen in listed], headers=more)
+    return json_answer(await sliced(map(_listed, listed)), headers=more)
 
 
 @ROUTER.get("/sessions/{sid}", response_model=SessionDetail, responses=_NOT_FOUND)
@@ -305,8 +306,8 @@ async def show_instance(
 
 
 def _summary(record: SessionRecord) -> dict[str, object]:
-    stored = {**asdict(record), "asleep": record.asleep}
-    return {name: stored[name] for name in SessionSummary.model_fields}
+    # not asdict(): it copies the timings too, which took a list of 1000 sessions 40 ms
+    return {name: getattr(record, name) for name in SessionSummary.model_fields}
 
 
 def _listed(seen: Seen) -> dict[str, object]:
