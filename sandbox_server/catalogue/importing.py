@@ -1,7 +1,7 @@
 """Imports a file of tasks: reads its rows, detects their families, converts them and checks the result."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -22,11 +22,18 @@ from sandbox_server.plugins import discover
 _IMPORTERS = {name: cast(Importer, importer) for name, importer in discover(importers, "IMPORTER").items()}
 
 
-def read_instances(path: Path, *, swebench4_dir: Path | None = None, family: str = "") -> list[TaskInstance]:
+def read_instances(
+    path: Path,
+    *,
+    swebench4_dir: Path | None = None,
+    family: str = "",
+    told: Callable[[int, int], None] | None = None,
+) -> list[TaskInstance]:
     """The instances of all rows of `path`, in order. Blocks: seconds for thousands of rows.
 
     `swebench4_dir`: folder with swebench 4.1.0 for old SWE-bench rows; None: the environment's own. `family`: the
-    family of all rows, whatever they look like; "": detect it for each row.
+    family of all rows, whatever they look like; "": detect it for each row. `told(done, total)` is called after each
+    row is converted, which takes longest.
 
     Raises:
         RowRejected: a row is unusable, of no known family, or repeats an id; nothing of the file is returned.
@@ -39,11 +46,14 @@ def read_instances(path: Path, *, swebench4_dir: Path | None = None, family: str
     families: defaultdict[str, list[SourceRow]] = defaultdict(list)
     for row in map(opened, read_rows(path)):
         families[family or _family(row)].append(row)
-    converter = Swebench41(swebench4_dir)
+    converter, total = Swebench41(swebench4_dir), sum(map(len, families.values()))
     found: dict[int, TaskInstance] = {}
     for family, rows in families.items():
         instances = _converted(_IMPORTERS[family], rows, converter)
-        found.update((row.line, instance) for row, instance in zip(rows, instances, strict=True))
+        for row, instance in zip(rows, instances, strict=True):
+            found[row.line] = instance
+            if told is not None:
+                told(len(found), total)
     seen: dict[str, int] = {}
     for line, instance in sorted(found.items()):
         _check(line, instance, seen)

@@ -191,7 +191,7 @@ async def _import(files: Sequence[Path], family: str, localizing: Localizing | N
     async with _catalogue() as instances:
         for file in files:
             try:
-                found = read_instances(file, swebench4_dir=configuration.load().swebench4_dir, family=family)
+                found = _read(file, family)
                 if localizing is not None:
                     await localizing.prepare(file, found)
             except RowRejected as error:
@@ -209,6 +209,17 @@ async def _import(files: Sequence[Path], family: str, localizing: Localizing | N
         for because, count in localizing.missing.most_common(10):
             mended = f"; give {_TREES}" if because == NO_TREE else ""
             typer.echo(f"  {count} without modules and entities: {because}{mended}")
+
+
+def _read(file: Path, family: str) -> list[TaskInstance]:
+    with progress("rows") as bar:
+
+        def told(done: int, total: int) -> None:
+            if done == 1:
+                bar.begin(total)
+            bar.ran()
+
+        return read_instances(file, swebench4_dir=configuration.load().swebench4_dir, family=family, told=told)
 
 
 def _localized(localizing: Localizing, found: Sequence[TaskInstance]) -> list[TaskInstance]:
