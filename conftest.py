@@ -28,7 +28,10 @@ APART = (
 ALONE = ("tests/live/test_loop.py",)  # measures time, on a machine that must be its own
 """Files and folders whose tests run one after the other, with nothing beside them."""
 
-MARKED = {"apart": APART, "alone": ALONE}
+PURE = ("tests/unit",)  # they need no engine and conflict with nothing
+"""Files and folders whose tests run beside those that are apart, in the CPU time that these leave."""
+
+MARKED = {"apart": APART, "alone": ALONE, "pure": PURE}
 """Marker -> where all tests have it."""
 
 FIRST = (
@@ -59,16 +62,19 @@ FIRST = (
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare what this file sets."""
-    config.addinivalue_line("markers", "apart: runs beside no other test but those that are apart too")
+    config.addinivalue_line("markers", "apart: runs beside no other test but those that are apart or pure")
     config.addinivalue_line("markers", "alone: runs with no other test beside it")
+    config.addinivalue_line("markers", "pure: runs beside those that are apart, and gives way to them")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave unread what `-m alone` or `-m apart` would deselect: reading all test files takes 8 s of CPU."""
-    marker = config.option.markexpr
-    if marker not in MARKED or not collection_path.is_file() or _lies_in(collection_path, MARKED[marker]):
+    """Leave unread what `-m` would deselect: reading all test files takes 8 s of CPU in each process."""
+    chosen = config.option.markexpr
+    if any(f"not {marker}" in chosen and _lies_in(collection_path, places) for marker, places in MARKED.items()):
+        return True
+    if chosen not in MARKED or not collection_path.is_file() or _lies_in(collection_path, MARKED[chosen]):
         return None
-    return True if f"mark.{marker}" not in collection_path.read_text() else None
+    return True if f"mark.{chosen}" not in collection_path.read_text() else None
 
 
 @pytest.hookimpl(wrapper=True)
