@@ -1,6 +1,6 @@
 """The service that the tests drive: the stand, and the real server with one of the samples.
 
-The real one is started here when the server's own package and the samples are there, as they are in its repository;
+The real one is started here when the server's own tests and the samples are there, as they are in its repository;
 elsewhere SANDBOX_TEST_URL, _INSTANCE (dialect openhands_xml) and _SOLVE (a bash command that earns 1.0) name one.
 """
 
@@ -66,21 +66,19 @@ def stand(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stand]:
 
 
 SAMPLES = Path(__file__).resolve().parents[2] / "examples"
-LEAN = {"SANDBOX_POOL_SIZE": "0", "SANDBOX_CONFIRM": "off"}
-"""Without containers for the rest of a group that never comes and confirming runs: no client sees a difference."""
 
 
 @pytest.fixture(scope="session")
-def live_server() -> Iterator[Service]:
+def live_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     if "SANDBOX_TEST_URL" in os.environ:
         yield Service(*(os.environ[f"SANDBOX_TEST_{name}"] for name in ("URL", "INSTANCE", "SOLVE")))
         return
-    local = pytest.importorskip("sandbox_server.cli.local_server", reason="the server's package is not installed")
+    real = pytest.importorskip("tests.live.serving", reason="this is not the server's repository")
     if not (SAMPLES / "instances.jsonl").exists():
         pytest.skip("the samples are not built: make images")
     rows = [json.loads(line) for line in (SAMPLES / "instances.jsonl").read_text().splitlines()]
     gold = next(row["patch"] for row in rows if row["instance_id"] == "samples__ledger-12")
-    with local.local_server(SAMPLES / "instances.jsonl", LEAN) as server:
+    with real.serving(tmp_path_factory.mktemp("live"), SAMPLES / "instances.jsonl") as server:
         yield Service(server.url, "samples__ledger-12", f"git apply - <<'END_OF_GOLD'\n{gold}END_OF_GOLD")
 
 
