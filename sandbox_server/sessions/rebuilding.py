@@ -1,4 +1,4 @@
-"""Puts back into Redis the sessions that it has forgotten, from SQL."""
+"""Puts back into Redis, from SQL, the sessions that it has forgotten, or of which it has forgotten the last actions."""
 
 from dataclasses import replace
 
@@ -29,7 +29,8 @@ class Rebuilding:
         for state in (SessionState.LIVE, SessionState.ENDING):
             for record in await self._data.history.sessions(state=state, node=self._node, limit=100_000):
                 if record.sid in running or record.asleep:
-                    await self.remembered(record.sid)
+                    if not await self._caught_up(record):
+                        await self.remembered(record.sid)
                 elif await self._data.store.session(record.sid) is None:
                     await self._close_off(record)
 
@@ -46,7 +47,25 @@ class Rebuilding:
         if present := await self._data.store.session(sid):
             return None if present.state in OVER else present
         log.warning("session rebuilt from SQL: Redis had forgotten it", sid=sid)
-        actions = await self._data.history.actions(sid)
+        return await self._write_back(record)
+
+    async def _caught_up(self, record: SessionRecord) -> bool:
+        """Write the session back if SQL has more of its actions than Redis; whether it did.
+
+        Redis lost its last second with its host, or came back with an older copy of its data. An action would get the
+        number of one that was acknowledged before, and a repeated one would run again.
+        """
+        present = await self._data.store.session(record.sid)
+        if present is None or present.state in OVER or not self._ownership.is_here(present):
+            return False
+        if not await self._data.history.actions(record.sid, after=present.actions, limit=1):
+            return False
+        log.warning("session rebuilt from SQL: Redis lacked its last actions", sid=record.sid)
+        await self._write_back(record)
+        return True
+
+    async def _write_back(self, record: SessionRecord) -> SessionRecord:
+        actions = await self._data.history.actions(record.sid)
         # its idle time is unknown, so it starts anew; the next action must get an unused number
         rebuilt = replace(record, touched_at=clock.now(), actions=actions[-1].seq if actions else 0)
         await self._kinds[record.kind].rebuild(record)

@@ -169,6 +169,30 @@ async def test_a_start_that_ends_between_the_reapers_two_looks(settings: Setting
         assert (await server.sessions.service.act(sid, ACTION)).seq == 2
 
 
+async def test_redis_comes_back_with_an_older_copy_of_its_data(settings: Settings) -> None:
+    """An acknowledged action runs again when it is repeated, and another one gets its number."""
+    async with open_server(settings) as server:
+        service, data = server.sessions.service, server.foundation.data
+        redis: Any = data.store._connection.redis
+        sid = await service.start(LEDGER)
+        await service.act(sid, ACTION, idempotency_key="first")
+        older = {key: await redis.dump(key) for key in await redis.keys("*")}
+        second = ACTION.replace("x.txt", "y.txt")
+        told = await service.act(sid, second, idempotency_key="second")
+        async with asyncio.timeout(20):
+            await server.sessions.log.drain()
+            while len(await data.history.actions(sid)) < 2:  # noqa: ASYNC110 -- the writer has no event for it
+                await asyncio.sleep(0.05)
+        for key in await redis.keys("*"):
+            await redis.delete(key)
+        for key, value in older.items():
+            await redis.restore(key, 0, value, replace=True)
+        await server.upkeep.recovery.recover()
+        assert (await service.act(sid, second, idempotency_key="second")) == told
+        assert (await service.act(sid, ACTION, idempotency_key="third")).seq == 3
+        assert [action.idempotency_key for action in await data.store.actions(sid)] == ["first", "second", "third"]
+
+
 async def test_slots_are_given_back_once_each(settings: Settings) -> None:
     """Concurrent ends lose a slot for good, or an end that is reported twice frees another session's slot."""
     async with open_server(settings.model_copy(update={"max_sessions": 2})) as server:
