@@ -46,7 +46,6 @@ class FileSection:
 
 @dataclass(slots=True)
 class _Open:
-    start: int
     named: bytes = b""
     """The `diff --git` line; read only if no other line names the file."""
     old: set[str] = field(default_factory=set)
@@ -77,16 +76,6 @@ def file_sections(patch: bytes, *, strip: _Strip = without_prefix) -> tuple[File
     `strip` removes the prefix from names in `---`, `+++` and `diff --git` lines.
     """
     return (_kept if len(patch) <= _KEPT_BYTES else _sections)(patch, strip)
-
-
-def _sections(patch: bytes, strip: _Strip) -> tuple[FileSection, ...]:
-    cuts = _scan(patch, strip)
-    ends = [cut.start for cut in cuts[1:]] + [len(patch)]
-    starts = [0, *ends]
-    return tuple(cut.close(patch, end, start, strip) for cut, end, start in zip(cuts, ends, starts, strict=False))
-
-
-_kept = lru_cache(maxsize=4)(_sections)  # a grading reads its patch several times; one of 5,000 files takes 0.1 s
 
 
 def touched_paths(patch: bytes) -> frozenset[str]:
@@ -141,8 +130,29 @@ class _Hunk:
         return end
 
 
-def _scan(patch: bytes, strip: _Strip) -> list[_Open]:
-    found: list[_Open] = []
+class _Sections:
+    """Closes each section when the next one begins: garbage collections beside 100,000 open ones would take seconds."""
+
+    def __init__(self, patch: bytes, strip: _Strip) -> None:
+        self._patch = patch
+        self._strip = strip
+        self._start = 0
+        self.open: _Open | None = None
+        self.closed: list[FileSection] = []
+
+    def begin(self, at: int, named: bytes = b"") -> _Open:
+        self.end(at)
+        self.open = _Open(named)
+        return self.open
+
+    def end(self, at: int) -> None:
+        if self.open is not None:
+            self.closed.append(self.open.close(self._patch, at, self._start, self._strip))
+            self._start = at
+
+
+def _sections(patch: bytes, strip: _Strip) -> tuple[FileSection, ...]:
+    sections = _Sections(patch, strip)
     before: tuple[int, bytes] | None = None  # a `--- ` line that a `+++ ` line may follow
     hunk = _Hunk()
     at = 0
@@ -151,23 +161,24 @@ def _scan(patch: bytes, strip: _Strip) -> list[_Open]:
         line = patch[start:at]
         if hunk.takes(line):
             continue
+        section = sections.open
         if line.startswith(b"diff --git "):
-            found.append(_Open(start, named=line))
+            sections.begin(start, line)
             before = None
         elif line.startswith(b"--- "):
             before = (start, line[4:])
         elif line.startswith(b"+++ ") and before:
-            if not found or found[-1].has_body:  # a plain unified diff, in which the pair begins a file
-                found.append(_Open(before[0]))
-            _add_pair(found[-1], before[1], line[4:], strip)
+            if section is None or section.has_body:  # a plain unified diff, in which the pair begins a file
+                section = sections.begin(before[0])
+            _add_pair(section, before[1], line[4:], strip)
             before = None
-        elif found and hunk.begins(line):
-            if found[-1].hunks_at is None:
-                found[-1].hunks_at = start
-            at = hunk.skip(patch, at)
-        elif found and not found[-1].has_body:
-            _read_extended(found[-1], line)
-    return found
+        elif section is not None:
+            at = _read_other(section, patch, start, at, hunk)
+    sections.end(len(patch))
+    return tuple(sections.closed)
+
+
+_kept = lru_cache(maxsize=4)(_sections)  # a grading reads its patch several times; one of 5,000 files takes 0.1 s
 
 
 def _add_pair(section: _Open, old: bytes, new: bytes, strip: _Strip) -> None:
@@ -177,6 +188,18 @@ def _add_pair(section: _Open, old: bytes, new: bytes, strip: _Strip) -> None:
         if name == b"/dev/null":
             continue
         names.add(_path(strip(name)))
+
+
+def _read_other(section: _Open, patch: bytes, start: int, at: int, hunk: _Hunk) -> int:
+    """Read the line from `start` to `at`, which names no file by a prefix; where to read on."""
+    line = patch[start:at]
+    if hunk.begins(line):
+        if section.hunks_at is None:
+            section.hunks_at = start
+        return hunk.skip(patch, at)
+    if not section.has_body:
+        _read_extended(section, line)
+    return at
 
 
 def _read_extended(section: _Open, line: bytes) -> None:
