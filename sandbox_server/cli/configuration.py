@@ -1,11 +1,15 @@
 """Loads settings and the database for the verbs; a wrong setting ends the command with one line."""
 
 import os
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from sandbox_server import settings
 from sandbox_server.catalogue.database import Database
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 
 def load() -> settings.Settings:
@@ -15,8 +19,14 @@ def load() -> settings.Settings:
     try:
         return settings.load()
     except ValidationError as error:
-        faults = [f"SANDBOX_{'_'.join(map(str, fault['loc'])).upper()}: {fault['msg']}" for fault in error.errors()]
-        raise SystemExit("\n".join(f"error: {fault}" for fault in faults)) from None
+        raise SystemExit("\n".join(f"error: {_told(fault)}" for fault in error.errors())) from None
+
+
+def _told(fault: "ErrorDetails") -> str:
+    said = fault["msg"].removeprefix("Value error, ")
+    if not fault["loc"]:  # several settings together, which the text names
+        return said
+    return f"SANDBOX_{'_'.join(map(str, fault['loc'])).upper()}: {said}"
 
 
 def database() -> Database:

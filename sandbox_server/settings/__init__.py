@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from pydantic import BaseModel, field_validator, model_validator
+from pydantic import BaseModel, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from sandbox_server.settings.agents import AgentSettings
@@ -51,7 +51,7 @@ class Settings(
     @classmethod
     def _share(cls, value: float | str) -> float | str:
         if isinstance(value, float) and not 0 < value <= 1:
-            raise ValueError("SANDBOX_CONFIRM is resolved, off or a number above 0, up to 1")
+            raise ValueError("neither resolved nor off, nor a number above 0 and up to 1")
         return value
 
     @field_validator(
@@ -73,6 +73,14 @@ class Settings(
     def _split(cls, value: object) -> object:
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    @field_validator("redis_url", "node_url")
+    @classmethod
+    def _url(cls, value: str | None, info: ValidationInfo) -> str | None:
+        schemes = ("redis", "rediss", "unix") if info.field_name == "redis_url" else ("http", "https")
+        if value and value.partition("://")[0] not in schemes:
+            raise ValueError(f"a URL begins with {', '.join(f'{scheme}://' for scheme in schemes)}")
         return value
 
     @model_validator(mode="after")

@@ -1,11 +1,13 @@
 """Sources of settings, and their parsing."""
 
+import re
 import socket
 
 import pytest
 from pydantic import ValidationError
 from sqlalchemy.engine import make_url
 
+from sandbox_server.cli import configuration
 from sandbox_server.settings import Settings, load
 
 
@@ -55,8 +57,8 @@ def test_without_a_database_url_the_password_is_of_no_use(tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
-        ({"confirm": 0.0}, "above 0, up to 1"),
-        ({"confirm": 1.5}, "above 0, up to 1"),
+        ({"confirm": 0.0}, "above 0 and up to 1"),
+        ({"confirm": 1.5}, "above 0 and up to 1"),
         ({"disk_low_pct": 85}, "does not hold"),
         ({"disk_refuse_pct": 80}, "does not hold"),
         ({"service_networks": "10.213.0.0/29"}, "at least 16 addresses"),
@@ -75,3 +77,19 @@ def test_lists_and_urls_as_people_write_them():
     assert Settings(node_url="http://n:5000/").own_url == "http://n:5000"
     for host in ("0.0.0.0", "::", ""):
         assert Settings(host=host, port=7).own_url == f"http://{socket.gethostname()}:7"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("SANDBOX_PORT", "x", "error: SANDBOX_PORT: Input should be a valid integer"),
+        ("SANDBOX_REDIS_URL", "http://x", "error: SANDBOX_REDIS_URL: a URL begins with redis://"),
+        ("SANDBOX_NODE_URL", "n1:5000", "error: SANDBOX_NODE_URL: a URL begins with http://"),
+        ("SANDBOX_DISK_LOW_PCT", "99", "error: SANDBOX_DISK_LOW_PCT < SANDBOX_DISK_HIGH_PCT"),
+    ],
+)
+def test_a_wrong_value_is_told_with_its_name(monkeypatch, fresh, name, value, told):
+    """A line such as `SANDBOX_: Value error, ...` names no setting; a wrong URL was found out by its first use."""
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit, match=f"^{re.escape(told)}"):
+        configuration.load()
