@@ -121,6 +121,8 @@ async def certify(ids: Sequence[str], *, jobs: int, times: int, mutants: int, ag
             names = ids or [s.instance_id for s in await instances.list(gradable=True, limit=_ALL)]
             found = [await instances.by_id(name) for name in names]
             works = [_Work(instance) for instance in found if not instance.localizes]
+            if not works:
+                raise SystemExit("error: no instance to certify; `sandbox-server instances import FILE` adds some")
             for work in works:
                 await _open(work, assays, runtime, again=again)
             with progress("runs") as bar:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import httpx
 
-_READY_TIMEOUT_S = 60.0
+_READY_TIMEOUT_S = 240.0  # for a busy host; a server that fails ends the wait by its exit
 _STOP_TIMEOUT_S = 60.0
 _COMMAND = (sys.executable, "-m", "sandbox_server.cli")
 
@@ -48,7 +48,7 @@ def local_server(
     do not reach the server. It has its own Redis and SQL database.
 
     Raises:
-        LocalServerFailed: it was not ready within 60 s, or left containers behind.
+        LocalServerFailed: it exited, was not ready within 240 s, or left containers behind.
 
     """
     with (

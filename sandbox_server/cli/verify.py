@@ -62,6 +62,8 @@ async def verify(ids: list[str], *, jobs: int = 0) -> int:
         grading = grading_of(settings, runtime, database, workspaces)
         try:
             names = ids or [s.instance_id for s in await instances.list(gradable=True, limit=_ALL)]
+            if not names:
+                raise SystemExit("error: no instance to verify; `sandbox-server instances import FILE` adds some")
 
             async def one(instance_id: str) -> bool:
                 async with room:
