@@ -3,10 +3,12 @@
 import asyncio
 import resource
 import time
+from types import SimpleNamespace
 
 import pytest
 from prometheus_client import REGISTRY
 
+from sandbox_server.app import loop_watch
 from sandbox_server.app.loop_watch import _IDLE_PERIOD_S, _PERIOD_S, _Watch, watched_loop
 
 
@@ -86,18 +88,26 @@ async def test_an_idle_loop_is_looked_at_less_often() -> None:
     watch.stop()
 
 
-async def test_the_watch_rests_beside_background_loops() -> None:
+async def test_the_watch_rests_beside_background_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own beats would be most of what an idle server costs."""
+    watch = _Watch()
+    watch.start()  # its own beats do not come: this test gives the loop no turn
+    now, used = watch._due, watch._cpu_s
 
-    def beats() -> float:
-        return REGISTRY.get_sample_value("sandbox_loop_stall_seconds_count", {"cause": "busy"}) or 0.0
-
-    async with watched_loop():
-        await asyncio.sleep(0.7)
-        before, began = beats(), time.monotonic()
+    def beats(work_s: float) -> float:
+        """The period after 20 beats in time, with so much CPU time between two of them."""
+        nonlocal now, used
         for _ in range(20):
-            await asyncio.sleep(0.1)
-            until = time.thread_time() + 0.0006
-            while time.thread_time() < until:
-                pass
-        assert (beats() - before) / (time.monotonic() - began) < 8, "6 a second; 23 if any work ends the rest"
+            now, used = watch._due, used + work_s
+            assert watch._timer is not None
+            watch._timer.cancel()
+            watch._beat()
+        return watch._period_s
+
+    with monkeypatch.context() as patched:
+        patched.setattr(loop_watch, "time", SimpleNamespace(monotonic=lambda: now, thread_time=lambda: used))
+        patched.setattr(_Watch, "_queued", lambda self: 0.0)
+        assert beats(0.0001) == _IDLE_PERIOD_S
+        assert beats(0.001) == _IDLE_PERIOD_S, "background loops"
+        assert beats(0.003) == _PERIOD_S, "a request"
+    watch.stop()
