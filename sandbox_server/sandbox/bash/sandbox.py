@@ -1,7 +1,9 @@
 """One container as a `sandbox.base.Sandbox`."""
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from sandbox_server import telemetry
 from sandbox_server.errors import EngineUnavailable, SandboxLost, SandboxPaused
@@ -19,6 +21,7 @@ from sandbox_server.sandbox.engine import Container
 
 log = telemetry.logger(__name__)
 
+_LOOK_S = 2.0  # at the container, before its command is stopped
 _RESTARTS = 20  # per container; after that, something is wrong that a restart does not fix
 
 
@@ -183,7 +186,11 @@ class BashSandbox(BashFileSystem):
         return await self._attach()
 
     async def _not_frozen(self) -> None:
-        if (await self._container.state()).frozen:
+        """Raises SandboxPaused. An engine that does not answer is not waited for: the shell itself needs none."""
+        with suppress(SandboxLost, EngineUnavailable, TimeoutError):
+            async with asyncio.timeout(_LOOK_S):
+                if not (await self._container.state()).frozen:
+                    return
             raise SandboxPaused(
                 "the session's container is frozen, by `docker pause` or because the session is being ended; what ran"
                 " in it goes on once it is resumed (`docker unpause`)"

@@ -12,7 +12,6 @@ import math
 import secrets
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 
 from sandbox_server.errors import EngineUnavailable, SandboxLost
 from sandbox_server.sandbox.base import ShellOutcome, ShellResult
@@ -23,7 +22,6 @@ from sandbox_server.sandbox.bash.turn import KEEP_BYTES, Turn, set_within, witho
 from sandbox_server.sandbox.collector import Collector
 
 _TERMINAL_HOLDS = 4095  # bytes of input that the kernel buffers for a reader
-_LOOK_S = 2.0  # at the container, before its command is stopped
 _SIGINT_GRACE_S = 1.5  # for each of two SIGINTs
 _SWEEP_S = 5.0  # for one sweep of up to some thousand processes
 _AFTER_SWEEP_S = 1.0  # for the shell to answer once its children are gone
@@ -47,7 +45,7 @@ class BashShell:
         check: Callable[[], Awaitable[None]],
     ) -> None:
         """`restart` starts the container again and returns its new terminal and whether it had run out of memory.
-        `check` raises SandboxPaused: it is frozen. SandboxLost: it does not exist.
+        `check` raises SandboxPaused: it is frozen.
         """
         self._open_terminal = open_terminal
         self._signal = signal
@@ -262,9 +260,7 @@ class BashShell:
         `arrived` is set when the shell answers; for a turn started by another server, at any prompt.
         Raises SandboxPaused: the container is frozen, so the command is not to blame; the next `run` stops it.
         """
-        with suppress(SandboxLost, EngineUnavailable, TimeoutError):  # the shell itself needs no engine
-            async with asyncio.timeout(_LOOK_S):
-                await self._check()
+        await self._check()
         arrived = arrived or turn.done
         turn.stopping = True
         outcome = ShellOutcome.INTERRUPTED
