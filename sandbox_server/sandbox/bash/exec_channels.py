@@ -322,7 +322,10 @@ class ExecChannels:
             if not (await self._container.state()).running:
                 raise SandboxLost(f"the container {self._container.id[:12]} is not running")
             await asyncio.sleep(0.02)
-        raise SandboxExhausted("the container takes no further process; it is at its limit of processes or memory")
+        raise SandboxExhausted(
+            "the container takes no further command: it is at its limit of processes or memory, or a process in it ends"
+            " what would run the command"
+        )
 
     async def signal(self, begun: Begun, number: int) -> bool:
         """See `command.Channels`."""
