@@ -146,7 +146,7 @@ class _Lexer:
             return text in _BEFORE_REGEX
         if text == "}":
             return "\n" in self._text[self.tokens[-1].end : at]
-        if text in "+-" and self._text[: self.tokens[-1].start].endswith(text):
+        if text in ("+", "-") and self._text.endswith(text, 0, self.tokens[-1].start):
             return False  # a++ / b
         return kind in ("", "text") or (kind == "sign" and text not in (")", "]", "<"))
 

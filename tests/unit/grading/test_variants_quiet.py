@@ -2,6 +2,7 @@
 
 import pytest
 
+from sandbox_server.grading.variants.lexing import lexed
 from sandbox_server.grading.variants.quiet import quiet
 
 
@@ -88,3 +89,20 @@ def test_a_docstring_that_names_its_test_stays() -> None:
 def test_so_they_are_in_other_languages(path: str, text: str, left: str) -> None:
     """What tools read, what is no comment, and the values that a message shows stay."""
     assert quiet(path, text.encode()).decode() == left
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        b"/it's/.test(a)",
+        b"// first\n/it's/.test(a)",
+        b"const a = `${/it's/.test(b)}`",
+        b"a = b + /it's/",
+        b"a = b++ / c / d",
+    ],
+)
+def test_a_regular_expression_at_the_beginning(code: bytes) -> None:
+    """Of a file, or of a value within a template: it raised IndexError, so the instance had no certificate."""
+    tokens = lexed("a.test.js", code + b" // 42\n")
+    assert not any(token.kind == "stray" for token in tokens)
+    assert tokens[-1].kind == "comment" and quiet("a.test.js", code + b" // 42\n").count(b"42") == 0
