@@ -11,13 +11,17 @@ from tests.deployment import BASE_IMAGE, BUILD_TIMEOUT_S, SERVER_IMAGE, becomes_
 
 
 @pytest.fixture(scope="module")
-def compose(deployed_images, compose_command):
-    """The command with its environment."""
+def compose(deployed_images, compose_command, tmp_path_factory):
+    """The command with its environment, and a setting that the file does not pass on."""
+    more = tmp_path_factory.mktemp("compose") / "docker-compose.override.yml"
+    service = {"environment": {"SANDBOX_BOX_EGRESS": "192.0.2.1:80"}}
+    more.write_text(json.dumps({"version": "3.8", "services": {"server": service}}))
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     name = f"sandbox-test-{secrets.token_hex(4)}"
     environment = {
         "BASE_IMAGE": BASE_IMAGE,
+        "COMPOSE_FILE": f"docker-compose.yml:{more}",
         "COMPOSE_PROJECT_NAME": name,
         "SANDBOX_NODE_ID": name,
         "SANDBOX_PORT": str(port),
@@ -50,6 +54,28 @@ def test_up_is_ready_and_stays_on_loopback(compose, engine):
     for service in ("redis", "postgres"):
         ports = engine.containers.get(run("ps", "-q", service).strip()).attrs["NetworkSettings"]["Ports"]
         assert not any(ports.values()), f"{service} is published"
+
+
+@pytest.mark.timeout(BUILD_TIMEOUT_S)
+def test_refused_egress_is_counted(compose, engine, sample_instances):
+    """The server cannot enter a network namespace from its container: what a policy tries there stays unseen."""
+    run, environment = compose
+    run("up", "-d")
+    server = engine.containers.get(run("ps", "-q", "server").strip())
+    assert becomes_healthy(server, timeout_s=300), server.logs(tail=50).decode(errors="replace")
+    row = sample_instances["timespan"]
+    row = {**row, "instance_id": "samples__open-1", "sandbox": {**row["sandbox"], "network": "bridge"}}
+    imports = ["sh", "-c", 'printf %s "$0" >/tmp/open.jsonl && sandbox-server instances import /tmp/open.jsonl']
+    done = server.exec_run([*imports, json.dumps(row)])
+    assert done.exit_code == 0, done.output
+    with httpx.Client(base_url=f"http://127.0.0.1:{environment['SANDBOX_PORT']}", timeout=120) as api:
+        sid = api.post("/start_instance", json={"instance_hash": row["instance_id"]}).json()["sid"]
+        command = "timeout 9 bash -c 'exec 3<>/dev/tcp/198.18.0.9/80'"
+        call = f"<function=execute_bash>\n<parameter=command>{command}</parameter>\n</function>"
+        seen = api.post("/process_action", json={"sid": sid, "content": call}).json()["content"]
+        assert "No route to host" in seen
+        api.post("/postprocess", json={"sid": sid}).raise_for_status()
+        assert api.get(f"/v1/sessions/{sid}").json()["egress_refused"] >= 1
 
 
 @pytest.mark.timeout(BUILD_TIMEOUT_S)

@@ -26,7 +26,7 @@ from sandbox_server.sandbox.docker.images import Images
 from sandbox_server.sandbox.docker.labels import DEADLINE, EGRESS, NODE, ROLE, SID, TOKEN
 from sandbox_server.sandbox.docker.refusals import Refusals
 from sandbox_server.sandbox.docker.resolvers import Resolvers
-from sandbox_server.sandbox.egress import REMOVE, Egress, NameServer, resolver_of, ruleset
+from sandbox_server.sandbox.egress import COUNTER, REMOVE, TABLE, Egress, NameServer, resolver_of, ruleset
 from sandbox_server.tasks import TaskSet
 
 log = telemetry.logger(__name__)
@@ -53,7 +53,7 @@ class Guard:
     ) -> None:
         """`ceiling`: the rules for all sessions. `token`: label by which this process recognizes its helpers."""
         self.resolvers = Resolvers(engine, image=image, node=node)
-        self._refusals = Refusals()
+        self._refusals = Refusals(self._list_counter)
         self._name_server = name_server
         self._engine = engine
         self._ceiling = ceiling
@@ -92,7 +92,7 @@ class Guard:
             raise MalformedRequest(
                 "names with * can only be allowed in a box that was made with such a name; make another box"
             )
-        before = self._refusals.count(container_id) or 0
+        before = await self._refusals.count(container_id) or 0
         await self.apply(container_id, rules)
         self._in_force[container_id] = rules
         await self._count(container_id, await self._inspect(container_id), before)
@@ -142,7 +142,7 @@ class Guard:
         if rules is None:
             await self._engine.call(lambda api: api.start(container_id))
             return
-        before = self._refusals.count(container_id) or 0
+        before = await self._refusals.count(container_id) or 0
         try:
             if self._is_connected(await self._inspect(container_id)):
                 await self._engine.call(
@@ -169,31 +169,15 @@ class Guard:
         Raises:
             EgressUnavailable: they were not applied; the previous ones still hold. EngineUnavailable, SandboxLost.
         """
-        try:
-            helper = await self._create(container_id, rules)
-        except ImageUnavailable:
-            await self._pull()
-            helper = await self._create(container_id, rules)
-        try:
-            await self._engine.call(lambda api: api.start(helper))
-            ended = await self._engine.call(lambda api: api.wait(helper, timeout=_HELPER_S), timeout_s=_HELPER_S + 5)
-            if ended["StatusCode"] != 0:
-                said: bytes = await self._engine.call(lambda api: api.logs(helper, tail=5))
-                raise EgressUnavailable(
-                    f"the sandbox's egress rules could not be applied: {_NFT} of {self._image} ended"
-                    f" with {ended['StatusCode']}: {said.decode('utf-8', 'replace').strip()[:500]}; does the host's"
-                    " kernel have nf_tables?"
-                )
-        finally:
-            self._removing.start(self._remove(helper))  # takes 50 ms, which no start should wait for
+        await self._nft(container_id, rules)
 
     async def refused(self, container_id: str) -> int | None:
         """See `sandbox.base.Runtime.refused`."""
-        counted = self._refusals.count(container_id)
+        counted = await self._refusals.count(container_id)
         if counted is None and self._ceiling and container_id not in self._in_force:  # of a previous server
             with suppress(ServiceError):
                 await self._count(container_id, await self._inspect(container_id))
-                counted = self._refusals.count(container_id)
+                counted = await self._refusals.count(container_id)
         return counted
 
     def close(self) -> None:
@@ -250,8 +234,35 @@ class Guard:
         return self._engine.network in found["NetworkSettings"]["Networks"]
 
     async def _count(self, container_id: str, found: dict[str, Any], before: int = 0) -> None:
-        if self._engine.local and (pid := int(found["State"]["Pid"])):
-            await self._refusals.follow(container_id, pid, before=before)
+        if pid := int(found["State"]["Pid"]):
+            await self._refusals.follow(container_id, pid if self._engine.local else 0, before=before)
+
+    async def _list_counter(self, container_id: str) -> int | None:
+        with suppress(ServiceError):
+            listed = re.search(r"packets (\d+)", await self._nft(container_id, f"list counter inet {TABLE} {COUNTER}"))
+            return int(listed[1]) if listed else None
+        return None
+
+    async def _nft(self, container_id: str, commands: str) -> str:
+        """Return what nft says of `commands`, run in the container's network namespace. Raises as `apply`."""
+        try:
+            helper = await self._create(container_id, commands)
+        except ImageUnavailable:
+            await self._pull()
+            helper = await self._create(container_id, commands)
+        try:
+            await self._engine.call(lambda api: api.start(helper))
+            ended = await self._engine.call(lambda api: api.wait(helper, timeout=_HELPER_S), timeout_s=_HELPER_S + 5)
+            said: bytes = await self._engine.call(lambda api: api.logs(helper, tail=5))
+            text = said.decode("utf-8", "replace").strip()[:500]
+            if ended["StatusCode"] != 0:
+                raise EgressUnavailable(
+                    f"the sandbox's egress rules could not be applied: {_NFT} of {self._image} ended"
+                    f" with {ended['StatusCode']}: {text}; does the host's kernel have nf_tables?"
+                )
+            return text
+        finally:
+            self._removing.start(self._remove(helper))  # takes 50 ms, which no start should wait for
 
     async def _pull(self) -> None:
         try:
@@ -262,7 +273,7 @@ class Guard:
                 " `sandbox-server images build egress`, or name one that has nft in SANDBOX_EGRESS_IMAGE"
             ) from e
 
-    async def _create(self, container_id: str, rules: str) -> str:
+    async def _create(self, container_id: str, commands: str) -> str:
         labels = {
             NODE: self._node,
             ROLE: Role.PREPARE.value,
@@ -273,7 +284,7 @@ class Guard:
         created: dict[str, Any] = await self._engine.call(
             lambda api: api.create_container(
                 self._image,
-                command=[rules],
+                command=[commands],
                 entrypoint=[_NFT],
                 user="0",
                 labels=labels,

@@ -10,6 +10,7 @@ import ctypes
 import os
 import socket
 import struct
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -31,9 +32,17 @@ _ANSWER = 4096  # bytes; it has some 110
 
 
 class Refusals:
-    """Counts by container. Needs the engine's host, its process numbers, and CAP_SYS_ADMIN and CAP_NET_ADMIN there."""
+    """Counts by container. A server that may not enter network namespaces asks `list_counter` instead.
 
-    def __init__(self) -> None:
+    That is a server on another host than its engine, in a container of its own, or without CAP_SYS_ADMIN.
+    """
+
+    def __init__(self, list_counter: Callable[[str], Awaitable[int | None]]) -> None:
+        """`list_counter` runs a process in a container's network namespace and returns the counter's packets.
+
+        It returns None if there is no counter or the container does not run, and raises nothing.
+        """
+        self._list_counter = list_counter
         self._open: dict[str, socket.socket] = {}
         self._before: dict[str, int] = {}
         """Container -> what earlier rules or runs of it have refused."""
@@ -41,31 +50,35 @@ class Refusals:
     async def follow(self, container_id: str, pid: int, *, before: int = 0) -> None:
         """Count in the network namespace of process `pid` from now on, beginning with `before`.
 
-        Without the rights, or with rules of a server that had no counter, `count` stays None.
+        `pid` 0: its processes are not seen from here.
         """
         self.forget(container_id)
-        thread = ThreadPoolExecutor(1, "netns")  # it enters the namespace, does not come back, and ends
-        try:
-            wire = await asyncio.get_running_loop().run_in_executor(thread, _in_namespace, pid)
-        except OSError as error:
-            log.info("refused connections are not counted", container_id=container_id[:12], error=str(error))
-            return
-        finally:
-            thread.shutdown(wait=False)
-        if _packets(wire) is None:
+        wire = await self._enter(container_id, pid) if pid else None
+        if wire is not None and _packets(wire) is None:  # rules without a counter, or another process has that number
             wire.close()
-            if not before:
-                return
-        else:
+            wire = None
+        if wire is not None:
             self._open[container_id] = wire
         self._before[container_id] = before
 
-    def count(self, container_id: str) -> int | None:
+    async def count(self, container_id: str) -> int | None:
         """Packets and name queries that the container's rules have refused since its creation; None: nobody counts."""
         before = self._before.get(container_id)
-        if before is None or (wire := self._open.get(container_id)) is None:
-            return before
-        return before + (_packets(wire) or 0)
+        if before is None:
+            return None
+        wire = self._open.get(container_id)
+        now = _packets(wire) if wire else await self._list_counter(container_id)
+        return before + now if now is not None else before or None
+
+    async def _enter(self, container_id: str, pid: int) -> socket.socket | None:
+        thread = ThreadPoolExecutor(1, "netns")  # it enters the namespace, does not come back, and ends
+        try:
+            return await asyncio.get_running_loop().run_in_executor(thread, _in_namespace, pid)
+        except OSError as error:
+            log.debug("a network namespace cannot be entered", container_id=container_id[:12], error=str(error))
+            return None
+        finally:
+            thread.shutdown(wait=False)
 
     def forget(self, container_id: str) -> None:
         """Stop counting, and let the namespace go."""

@@ -1,15 +1,19 @@
 """A restricted container keeps its rules while it runs, and has them before anything runs in it after a restart."""
 
 import asyncio
+import os
+from dataclasses import replace
 
 import pytest
 
 from sandbox_server.errors import EgressUnavailable, MalformedRequest, ServiceError
 from sandbox_server.sandbox.base import Role
+from sandbox_server.sandbox.docker.refusals import Refusals
 from sandbox_server.sandbox.docker.resolvers import Resolvers
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
 from sandbox_server.sandbox.egress import Egress, NameServer, Target
 from tests.deployment import bridge_gateway
+from tests.live.wire import wired
 from tests.waiting import eventually
 
 from .backends import Backend
@@ -86,6 +90,39 @@ async def test_rules_change_while_it_runs(runtime: DockerRuntime) -> None:
         assert await runtime.refused(sandbox.container_id) == 3
     finally:
         await runtime.remove(sandbox.container_id)
+
+
+async def test_a_remote_engine_counts_too(backend: Backend) -> None:
+    """A server in a container, or one without root, cannot enter a namespace either: the engine's helper lists."""
+    with wired(backend.engine.url.removeprefix("unix://")) as wire:
+        remote = replace(backend, engine=type(backend.engine)(wire.url, timeout_s=60), fifos=None)
+        runtime = remote.runtime()
+        sandbox = await runtime.create(spec(network="bridge", egress=Egress(())))
+        assert not remote.engine.local
+        assert await runtime.refused(sandbox.container_id) == 0
+        assert await say(sandbox, _CONNECT + _OUTSIDE) == _HOST_UNREACHABLE
+        assert await runtime.refused(sandbox.container_id) == 1
+        await runtime.restrict(sandbox.container_id, Egress((Target.parse("192.0.2.1"),)))
+        assert await say(sandbox, _CONNECT + _OUTSIDE) == _HOST_UNREACHABLE
+        assert await runtime.refused(sandbox.container_id) == 2
+        await sandbox.restart()  # its namespace goes, with what was counted there since the change
+        assert await runtime.refused(sandbox.container_id) == 1
+        await runtime.remove(sandbox.container_id)
+        assert await runtime.refused(sandbox.container_id) is None
+
+
+@pytest.mark.parametrize("pid", [0, 2**22 + 1, os.getpid()])
+async def test_a_server_in_a_container_asks_the_helper(pid: int) -> None:
+    """A process number of the engine's host means no process there, or another one: a count of its rules is wrong."""
+
+    async def listed(container_id: str) -> int | None:
+        return {"with rules": 3}.get(container_id)
+
+    refusals = Refusals(listed)
+    assert await refusals.count("with rules") is None, "nothing restricts it yet"
+    await refusals.follow("with rules", pid, before=2)
+    await refusals.follow("without", pid)
+    assert (await refusals.count("with rules"), await refusals.count("without")) == (5, None)
 
 
 async def test_names_are_found_without_a_name_server(runtime: DockerRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
