@@ -16,6 +16,7 @@ from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.catalogue.localization.truth import RewardItem, Truth
 from sandbox_server.cli import configuration
+from sandbox_server.cli.oracle import Oracle
 from sandbox_server.cli.progress import progress
 from sandbox_server.errors import ServiceError
 from sandbox_server.grading.altering import together
@@ -25,7 +26,6 @@ from sandbox_server.grading.localization.answers import structured_answer
 from sandbox_server.grading.localization.base import Events, RewardContext, Turn
 from sandbox_server.grading.localization.composition import compose
 from sandbox_server.grading.localization.verdict import verdict_of
-from sandbox_server.sessions.oracle import Oracle
 from sandbox_server.verdicts import Answer, ConfirmState, Verdict
 
 _ALL = 1_000_000
