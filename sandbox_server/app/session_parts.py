@@ -23,6 +23,7 @@ from sandbox_server.fleet.placement import Placement
 from sandbox_server.pool.lookahead import Lookahead
 from sandbox_server.scoring.captures import Captures
 from sandbox_server.sessions.acting import Acting
+from sandbox_server.sessions.catching_up import CatchingUp
 from sandbox_server.sessions.checkpointing import Checkpointing
 from sandbox_server.sessions.ending import Ending
 from sandbox_server.sessions.ends import Ends
@@ -66,6 +67,7 @@ class SessionParts:
     checkpointed: Checkpointed
     sleeping: Sleeping
     restoring: Restoring
+    catching_up: CatchingUp
     acting: Acting
     captures: Captures
     ending: Ending
@@ -144,7 +146,9 @@ async def open_sessions(settings: Settings, base: Foundation, gradings: Gradings
             runtime, workspaces, data, starts, checkpointing, ownership, placement, log, restore_config
         )
         stack.push_async_callback(restoring.close)
-        acting = Acting(runtime, data, running, restoring, sleeping, regular, configs.action_config(settings))
+        catching_up = CatchingUp(data, node=node)
+        action_config = configs.action_config(settings)
+        acting = Acting(runtime, data, running, restoring, sleeping, regular, catching_up, action_config)
 
         captures = captures_of(settings, runtime)
         stack.push_async_callback(captures.close)
@@ -158,7 +162,7 @@ async def open_sessions(settings: Settings, base: Foundation, gradings: Gradings
             ending_max_s=settings.ending_max_s,
         )
         end_config = configs.end_config(settings)
-        ending = Ending(runtime, data, patches, starts, ownership, restoring, end_config, acting.interrupt)
+        ending = Ending(runtime, data, patches, starts, ownership, restoring, catching_up, end_config, acting.interrupt)
         stack.push_async_callback(ending.close)
         ends = Ends(data, ending, rewards, reward_wait_s=settings.reward_wait_s)
 
@@ -181,6 +185,7 @@ async def open_sessions(settings: Settings, base: Foundation, gradings: Gradings
             checkpointed=checkpointed,
             sleeping=sleeping,
             restoring=restoring,
+            catching_up=catching_up,
             acting=acting,
             captures=captures,
             ending=ending,

@@ -135,7 +135,7 @@ async def _store_at(url: str, settings: Settings, sink: ActionSink, loops: Loops
     signals = Signals(connection, keys, node=settings.node_id, loops=loops)
     usage = Usage(connection, keys, window_s=settings.run_window_s)
     logouts = Logouts(connection, keys)
-    flusher = JournalFlusher(connection, keys, sink, node=settings.node_id)
+    flusher = JournalFlusher(connection, keys, sink, node=settings.node_id, acknowledged=store.acknowledged)
     try:
         await store.open()
         off_s = clock.set_to(await store.time())

@@ -36,7 +36,10 @@ def upkeep_of(
     }
     timeout_s = settings.postprocess_timeout_s
     expiry = Expiry(data, kinds, state.nodes, state.runs, ownership, ending, ends.end, postprocess_timeout_s=timeout_s)
-    rebuilding = Rebuilding(runtime, data, kinds, ownership, node=node)
-    reaper = Reaper(runtime, data, kinds, ownership, sessions.restoring, starts, expiry, rebuilding, node=node)
+    catching_up = sessions.catching_up
+    rebuilding = Rebuilding(runtime, data, kinds, ownership, catching_up, node=node)
+    reaper = Reaper(
+        runtime, data, kinds, ownership, sessions.restoring, starts, expiry, rebuilding, catching_up, node=node
+    )
     recovery = Recovery(data, kinds, starts, gradings.rewards, rebuilding, expiry, reaper, node=node)
     return Upkeep(kinds, reaper, recovery)

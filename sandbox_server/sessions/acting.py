@@ -6,6 +6,7 @@ import time
 from collections.abc import Coroutine, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import cast
 from weakref import WeakKeyDictionary
 
@@ -31,6 +32,7 @@ from sandbox_server.records import ActionRecord, InFlight, SessionRecord
 from sandbox_server.sandbox.base import Runtime, Sandbox, ShellOutcome
 from sandbox_server.scoring.journals import COMMAND, EXEC, NO_TEXTS
 from sandbox_server.sessions.base import ActionAnswer
+from sandbox_server.sessions.catching_up import CatchingUp
 from sandbox_server.sessions.config import ActionConfig
 from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.regular import RegularCheckpoints
@@ -74,6 +76,7 @@ class Acting:
         restoring: Restoring,
         sleeping: Sleeping,
         regular: RegularCheckpoints,
+        catching_up: CatchingUp,
         config: ActionConfig,
     ) -> None:
         self._runtime = runtime
@@ -82,6 +85,7 @@ class Acting:
         self._restoring = restoring
         self._sleeping = sleeping
         self._regular = regular
+        self._catching_up = catching_up
         self._config = config
         self._now: dict[str, asyncio.Task[object]] = {}
         """The task that runs the action of each session, by sid; without those that `interrupt` has cancelled."""
@@ -141,7 +145,10 @@ class Acting:
             answer = await self._turn(sid, asked)
             if isinstance(answer, ActionAnswer):
                 return answer
-            await self._made_anew(answer, asked.clock)
+            if answer.node == self._config.node:
+                await self._caught_up(sid)
+            else:
+                await self._made_anew(answer, asked.clock)
         raise StateUnavailable(f"session {sid} moved between nodes {_MOVES} times; send the action again")
 
     async def _awake(self, sid: str) -> None:
@@ -150,6 +157,19 @@ class Acting:
             record = await self._data.store.session(sid)
             if record is not None and record.asleep and record.state == SessionState.LIVE:
                 await self._sleeping.wake(record, await self._data.instances.by_id(record.instance_id))
+
+    async def _forgotten(self, sid: str) -> SessionRecord | None:
+        """A session that Redis does not have, as SQL has it. Raises StateUnavailable: a reaper has to put it back."""
+        record = await self._data.history.session(sid)
+        if record is None or record.state != SessionState.LIVE:
+            return record
+        if record.node != self._config.node or not record.kind.is_rollout:
+            raise StateUnavailable(f"Redis has lost session {sid}; the reaper puts it back, send it again")
+        return record
+
+    async def _caught_up(self, sid: str) -> None:
+        async with self._data.store.lock(sid, self._config.command_timeout_s + self._config.action_wait_s):
+            await self._catching_up.caught_up(sid)
 
     async def _made_anew(self, record: SessionRecord, began: float) -> None:
         """Take over another node's session. Raises SessionRestoring, and the errors of `Restoring.restore`."""
@@ -161,20 +181,19 @@ class Acting:
             )
 
     async def _turn(self, sid: str, asked: _Asked) -> ActionAnswer | SessionRecord:
-        """The answer, or the session's record if it belongs to another node."""
+        """The answer, or the session's record: another node has it, or Redis has forgotten its last actions."""
         wait_s = self._config.command_timeout_s + self._config.action_wait_s
         in_flight = InFlight(asked.content, asked.arrived, asked.arrived + wait_s, idempotency_key=asked.key)
         async with self._data.store.turn(sid, in_flight, idempotency_key=asked.key, wait_s=wait_s) as turn:
-            record = turn.record
             if turn.stored is not None:
                 return _answer(turn.stored)
-            if record is None:
-                record = await self._data.history.session(sid)
-                if record is not None and record.state == SessionState.LIVE:
-                    raise StateUnavailable(f"Redis has lost session {sid}; the reaper puts it back, send it again")
+            record = turn.record or await self._forgotten(sid)
             if record is None or record.state != SessionState.LIVE:
                 raise refusal(record)
             if not turn.may_run and record.kind.is_rollout:
+                return record
+            if self._catching_up.is_behind(record):
+                await turn.withdraw(sid)
                 return record
             try:
                 if not record.kind.is_rollout:
@@ -225,13 +244,20 @@ class Acting:
             idempotency_key="" if refused else asked.key,  # without a key, a retry of a refused request runs
         )
         written = time.monotonic()
-        await turn.acknowledge(
+        acknowledge = partial(
+            turn.acknowledge,
             action,
             cwd=sandbox.shell.cwd or record.cwd,
             talk_turns=ran.talk_turns,
             timings_s=_summed(record.timings_s, {**seconds, "journal": self._journal_s.get(sandbox, 0.0)}),
             more=ran.changes,
         )
+        try:
+            await acknowledge()
+        except StateUnavailable:
+            if not await self._catching_up.caught_up(record.sid):
+                raise
+            await acknowledge()
         self._regular.acted(record.sid, sandbox, instance, action.duration_s)
         self._journal_s[sandbox] = seconds["journal"] = time.monotonic() - written
         for stage, taken_s in seconds.items():

@@ -21,6 +21,7 @@ from sandbox_server.fleet.ownership import Ownership
 from sandbox_server.lifecycle import OVER, SessionState, sources_of
 from sandbox_server.records import SessionRecord
 from sandbox_server.sandbox.base import Runtime
+from sandbox_server.sessions.catching_up import CatchingUp
 from sandbox_server.sessions.config import EndConfig
 from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.final_patches import FinalPatches
@@ -47,6 +48,7 @@ class Ending:
         starts: Starts,
         ownership: Ownership,
         restoring: Restoring,
+        catching_up: CatchingUp,
         config: EndConfig,
         interrupt: Callable[[str], None],
     ) -> None:
@@ -54,6 +56,7 @@ class Ending:
         self._interrupt = interrupt
         self._ownership = ownership
         self._restoring = restoring
+        self._catching_up = catching_up
         self._runtime = runtime
         self._data = data
         self._patches = patches
@@ -106,6 +109,8 @@ class Ending:
                 return record
             if not self._ownership.is_here(record) and await self._data.history.patch(sid) is None:
                 raise OwnedElsewhere(record.node)  # another node took it over meanwhile
+            if self._catching_up.is_behind(record) and await self._catching_up.caught_up(sid):
+                record = await self._data.store.session(sid) or record  # an answer may be among the last actions
             return await self._end_here(record, record.end_reason or reason)
 
     @asynccontextmanager
@@ -159,6 +164,9 @@ class Ending:
             record = await self._data.store.session(sid)
             if record is None or record.state in OVER:
                 return record
+            known = await self._data.history.session(sid)
+            if known is not None and known.state in OVER:
+                return await self._over_already(known)
             if not self._ownership.is_here(record):
                 await self._ownership.nobodys(record)  # if that node is alive, the session has another container now
             if not record.kind.is_rollout or not self._ownership.is_here(record):
@@ -166,6 +174,13 @@ class Ending:
             if await self._localizes(record) and not await self._is_there(record):
                 return await self._lose(record, cause)
             return await self._end_here(record, record.end_reason or "died", cause)
+
+    async def _over_already(self, known: SessionRecord) -> SessionRecord:
+        """Tell Redis, which has come back with an older copy of its data, that the session has ended."""
+        log.warning("Redis had a session that has ended as live; put right", sid=known.sid)
+        await self._data.store.put_session(known)
+        await self._starts.release(known.sid)
+        return known
 
     async def _localizes(self, record: SessionRecord) -> bool:
         with suppress(UnknownInstance):

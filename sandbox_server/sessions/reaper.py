@@ -5,6 +5,7 @@ process is starting or has parked (`ContainerInfo.held`), nor sessions whose loc
 """
 
 import asyncio
+from contextlib import suppress
 
 from sandbox_server import clock, telemetry
 from sandbox_server.errors import ServiceError, SessionBusy
@@ -12,6 +13,7 @@ from sandbox_server.fleet.ownership import Ownership
 from sandbox_server.lifecycle import OVER, SessionState
 from sandbox_server.records import SessionRecord
 from sandbox_server.sandbox.base import ContainerInfo, Role, Runtime
+from sandbox_server.sessions.catching_up import CatchingUp
 from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.expiry import TOGETHER, Expiry
 from sandbox_server.sessions.kinds import Kinds
@@ -37,6 +39,7 @@ class Reaper:
         starts: Starts,
         expiry: Expiry,
         rebuilding: Rebuilding,
+        catching_up: CatchingUp,
         *,
         node: str,
     ) -> None:
@@ -48,6 +51,7 @@ class Reaper:
         self._starts = starts
         self._expiry = expiry
         self._rebuilding = rebuilding
+        self._catching_up = catching_up
         self._node = node
 
     async def sweep_all(self) -> None:
@@ -61,6 +65,8 @@ class Reaper:
         # sessions first: a record is written after its container was made, so one without a container is really lost
         sessions = {record.sid: record for record in await self._data.store.live(self._node)}
         containers = await self._runtime.list()
+        for former in filter(self._catching_up.is_behind, list(sessions.values())):
+            sessions[former.sid] = await self._caught_up(former)
         left_behind = set()
         mine = sessions.keys() | self._starts.pool.sids | self._restoring.sids
         for sid in {c.sid for c in containers if c.role is Role.SESSION} - mine:
@@ -74,6 +80,7 @@ class Reaper:
                 record.state in OVER or not self._ownership.is_here(record)
             ):
                 await self._starts.release(sid)
+                self._data.store.acknowledged.forget(sid)
         present = {c.container_id for c in containers}
         gate = asyncio.Semaphore(TOGETHER)
         due = [self._expiry.end_if_due(gate, record, present) for record in sessions.values()]
@@ -86,6 +93,13 @@ class Reaper:
         await self._runtime.remove_leftovers()
         for kind in self._kinds.values():
             await kind.follow(containers, list(sessions.values()))
+
+    async def _caught_up(self, record: SessionRecord) -> SessionRecord:
+        """The session once Redis has its last actions again, before its idle time is looked at."""
+        with suppress(SessionBusy):  # the request that has it notices it too
+            async with self._data.store.lock(record.sid, _FREE_WITHIN_S):
+                await self._catching_up.caught_up(record.sid)
+        return await self._data.store.session(record.sid) or record
 
     def _still_mine(self, record: SessionRecord) -> bool:
         """Whether the session is this node's and not a lost box, which another node may have declared lost."""

@@ -7,6 +7,7 @@ from sandbox_server.fleet.ownership import Ownership
 from sandbox_server.lifecycle import OVER, SessionState
 from sandbox_server.records import SessionRecord
 from sandbox_server.sandbox.base import Role, Runtime
+from sandbox_server.sessions.catching_up import CatchingUp
 from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.kinds import Kinds
 
@@ -16,11 +17,21 @@ log = telemetry.logger(__name__)
 class Rebuilding:
     """Rebuilds one session whose container was found, or, when the server starts, all of this node."""
 
-    def __init__(self, runtime: Runtime, data: SessionData, kinds: Kinds, ownership: Ownership, *, node: str) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        data: SessionData,
+        kinds: Kinds,
+        ownership: Ownership,
+        catching_up: CatchingUp,
+        *,
+        node: str,
+    ) -> None:
         self._runtime = runtime
         self._data = data
         self._kinds = kinds
         self._ownership = ownership
+        self._catching_up = catching_up
         self._node = node
 
     async def rebuild(self) -> None:
@@ -47,30 +58,20 @@ class Rebuilding:
         if present := await self._data.store.session(sid):
             return None if present.state in OVER else present
         log.warning("session rebuilt from SQL: Redis had forgotten it", sid=sid)
-        return await self._write_back(record)
+        await self._kinds[record.kind].rebuild(record)
+        return await self._catching_up.write_back(record, None)
 
     async def _caught_up(self, record: SessionRecord) -> bool:
-        """Write the session back if SQL has more of its actions than Redis; whether it did.
-
-        Redis lost its last second with its host, or came back with an older copy of its data. An action would get the
-        number of one that was acknowledged before, and a repeated one would run again.
-        """
+        """Write the session back if SQL has more of its actions than Redis; whether it did."""
         present = await self._data.store.session(record.sid)
         if present is None or present.state in OVER or not self._ownership.is_here(present):
             return False
         if not await self._data.history.actions(record.sid, after=present.actions, limit=1):
             return False
         log.warning("session rebuilt from SQL: Redis lacked its last actions", sid=record.sid)
-        await self._write_back(record)
-        return True
-
-    async def _write_back(self, record: SessionRecord) -> SessionRecord:
-        actions = await self._data.history.actions(record.sid)
-        # its idle time is unknown, so it starts anew; the next action must get an unused number
-        rebuilt = replace(record, touched_at=clock.now(), actions=actions[-1].seq if actions else 0)
         await self._kinds[record.kind].rebuild(record)
-        await self._data.store.rebuild(rebuilt, actions)
-        return rebuilt
+        await self._catching_up.write_back(record, present)
+        return True
 
     async def _close_off(self, record: SessionRecord) -> None:
         """Write to SQL how a session ended that neither Redis nor the engine has any more."""

@@ -11,6 +11,7 @@ from typing import Protocol
 from sandbox_server import clock
 from sandbox_server.errors import InfrastructureError
 from sandbox_server.records import ActionRecord
+from sandbox_server.state.acknowledged import Acknowledged
 from sandbox_server.state.codec import action_of
 from sandbox_server.state.connection import Connection
 from sandbox_server.state.keys import Keys
@@ -45,7 +46,17 @@ class ActionSink(Protocol):
 class JournalFlusher:
     """Moves the pending entries of one node, and of nodes that are gone, into the sink."""
 
-    def __init__(self, connection: Connection, keys: Keys, sink: ActionSink, *, node: str) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        keys: Keys,
+        sink: ActionSink,
+        *,
+        node: str,
+        acknowledged: Acknowledged | None = None,
+    ) -> None:
+        """`acknowledged` is told what the sink has."""
+        self._acknowledged = acknowledged or Acknowledged()
         self._connection = connection
         self._keys = keys
         self._sink = sink
@@ -91,12 +102,14 @@ class JournalFlusher:
             texts = [fields[b"a"] for _, fields in entries]
             least, most = _BATCH
             self._batch = min(most, max(least, _BATCH_BYTES * len(texts) // sum(map(len, texts))))
+            actions = [action_of(text) for text in texts]
             try:
-                await self._sink.add_actions([action_of(text) for text in texts])
+                await self._sink.add_actions(actions)
             except InfrastructureError:
                 raise
             except Exception:  # noqa: BLE001 - one unwritable action must not block all others
                 await self._one_by_one(node, texts)
+            self._acknowledged.written(actions)
             await run(redis.xdel(pending, *(entry_id for entry_id, _ in entries)))
             moved += len(entries)
             if len(entries) < count:

@@ -7,7 +7,8 @@ from contextlib import AbstractAsyncContextManager
 from sandbox_server import clock
 from sandbox_server.lifecycle import OVER
 from sandbox_server.records import ActionRecord, InFlight, SessionRecord
-from sandbox_server.state.codec import action_of, dump, flat, session_of, whole
+from sandbox_server.state.acknowledged import Acknowledged
+from sandbox_server.state.codec import action_of, dump, flat, in_flight_of, session_of, whole
 from sandbox_server.state.connection import Connection, Script
 from sandbox_server.state.history import RedisEditorHistory
 from sandbox_server.state.image_uses import ImageUses
@@ -101,7 +102,9 @@ class Store:
         self._leases = Leases(connection, keys, node=node, lease_s=lock_lease_s, loops=loops)
         self._listed: dict[bytes, tuple[Sequence[bytes], SessionRecord | None]] = {}
         """Sid -> what Redis had of it when the sessions of this node were last listed, and its record."""
-        self._turns = Turns(connection, keys, self._leases, node=node)
+        self.acknowledged = Acknowledged()
+        """The actions that this process has acknowledged."""
+        self._turns = Turns(connection, keys, self._leases, self.acknowledged, node=node)
 
     @property
     def boot(self) -> str:
@@ -176,6 +179,18 @@ class Store:
         """Whether an action of the session began and was never acknowledged; the next observation must say so."""
         return bool(await self._connection.send("EXISTS", self._keys.in_flight(sid)))
 
+    async def settled(self, sid: str, actions: Sequence[ActionRecord]) -> None:
+        """Forget the action in flight if it is one of these, which are acknowledged.
+
+        An older copy of Redis's data may be from the time when it ran. Only for the holder of the session's lease.
+        """
+        stored = await self._connection.send("GET", self._keys.in_flight(sid))
+        if stored is None:
+            return
+        began = in_flight_of(stored)
+        if any((it.content, it.idempotency_key) == (began.content, began.idempotency_key) for it in actions):
+            await self._connection.send("DEL", self._keys.in_flight(sid))
+
     async def touch(self, sid: str) -> bool:
         """Restart the session's idle time; False if the session is unknown."""
         return bool(await self._connection.script(_TOUCH, [self._keys.session(sid)], flat({"touched_at": clock.now()})))
@@ -205,6 +220,8 @@ class Store:
                 *flat({**fields, "state": new_state}),
             ],
         )
+        if moved and new_state in OVER:
+            self.acknowledged.forget(sid)
         return bool(moved)
 
     async def adopt(self, record: SessionRecord, former: SessionRecord) -> bool:

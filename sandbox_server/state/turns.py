@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from sandbox_server.errors import StateUnavailable
 from sandbox_server.records import ActionRecord, InFlight, SessionRecord
+from sandbox_server.state.acknowledged import Acknowledged
 from sandbox_server.state.codec import action_of, dump, flat, in_flight_of, session_of
 from sandbox_server.state.connection import Connection, Script
 from sandbox_server.state.keys import Keys
@@ -141,7 +142,10 @@ class Turn:
 class Turns:
     """Gives turns to the requests of one server."""
 
-    def __init__(self, connection: Connection, keys: Keys, leases: Leases, *, node: str) -> None:
+    def __init__(
+        self, connection: Connection, keys: Keys, leases: Leases, acknowledged: Acknowledged, *, node: str
+    ) -> None:
+        self._acknowledged = acknowledged
         self._connection = connection
         self._keys = keys
         self._leases = leases
@@ -210,6 +214,7 @@ class Turns:
         if not written:
             raise StateUnavailable(f"Session {sid}: another server acted meanwhile; action {action.seq} is not kept.")
         lease.held = False
+        self._acknowledged.add(action)
 
     async def withdraw(self, lease: Lease, sid: str, in_flight: InFlight, former: InFlight | None) -> None:
         """See `Turn.withdraw`."""

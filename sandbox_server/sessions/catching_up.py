@@ -1,0 +1,62 @@
+"""Puts back what Redis has forgotten of a session of this node: all of it, or its last actions.
+
+Redis was emptied, or came back with an older copy of its data: a replica that had not got everything, a backup, its
+last second lost with its host. An action would get the number of one that was acknowledged before, and one that its
+client repeats would run again. This server knows how many actions it has acknowledged, and compares at each turn.
+"""
+
+from dataclasses import replace
+
+from sandbox_server import clock, telemetry
+from sandbox_server.lifecycle import OVER
+from sandbox_server.records import SessionRecord
+from sandbox_server.sessions.data import SessionData
+
+log = telemetry.logger(__name__)
+
+
+class CatchingUp:
+    """Compares Redis with what this server has acknowledged, and with SQL."""
+
+    def __init__(self, data: SessionData, *, node: str) -> None:
+        self._data = data
+        self._node = node
+
+    def is_behind(self, record: SessionRecord) -> bool:
+        """Whether Redis, which has this record, lacks actions that this server has acknowledged."""
+        return record.node == self._node and record.actions < self._data.store.acknowledged.last(record.sid)
+
+    async def caught_up(self, sid: str) -> bool:
+        """Put back what Redis lacks of the session; whether it lacked anything. The caller holds the session's lock.
+
+        Raises:
+            StateUnavailable, CatalogueUnavailable.
+        """
+        present = await self._data.store.session(sid)
+        if present is not None and not self.is_behind(present):
+            return False
+        known = await self._data.history.session(sid)
+        if known is None or known.state in OVER or known.node != self._node or not known.kind.is_rollout:
+            return False
+        log.warning("Redis lacked the last actions of a session; put back", sid=sid)
+        await self.write_back(known, present)
+        return True
+
+    async def write_back(self, known: SessionRecord, present: SessionRecord | None) -> SessionRecord:
+        """Write the session to Redis with all its actions; returns its record there.
+
+        `known`: as SQL has it, which is from its start or its last change of container. `present`: what Redis has.
+        """
+        store, history, sid = self._data.store, self._data.history, known.sid
+        await history.add_actions(store.acknowledged.unwritten(sid))
+        actions = await history.actions(sid)
+        if present is not None:
+            known = replace(known, cwd=present.cwd, talk_turns=present.talk_turns, timings_s=present.timings_s)
+        # its idle time is unknown, so it starts anew; the next action must get an unused number
+        rebuilt = replace(known, touched_at=clock.now(), actions=actions[-1].seq if actions else 0)
+        await store.settled(sid, actions[present.actions if present else 0 :])
+        await store.rebuild(rebuilt, actions)
+        if rebuilt.actions < store.acknowledged.last(sid):
+            log.error("acknowledged actions of a session are lost", sid=sid, last=rebuilt.actions)
+            store.acknowledged.settle(sid, rebuilt.actions)
+        return rebuilt
