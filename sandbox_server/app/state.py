@@ -138,6 +138,8 @@ async def _store_at(url: str, settings: Settings, sink: ActionSink, loops: Loops
     flusher = JournalFlusher(connection, keys, sink, node=settings.node_id, acknowledged=store.acknowledged)
     try:
         await store.open()
+        if unfit := await connection.unfit():
+            log.error("this Redis is not fit for the service", why=unfit)
         off_s = clock.set_to(await store.time())
         if abs(off_s) > _CLOCKS_APART_S:
             log.warning(

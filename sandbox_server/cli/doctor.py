@@ -132,6 +132,8 @@ async def _redis(settings: Settings) -> str:
     connection = Connection(settings.redis_url, timeout_s=settings.redis_timeout_s)
     try:
         await connection.check(Keys().written(f"doctor-{settings.node_id}"))
+        if unfit := await connection.unfit():
+            raise _Unwell(unfit)
     finally:
         await connection.close()
     return "external, answers and takes writes"

@@ -13,7 +13,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
+from redis.exceptions import NoPermissionError, RedisError
 
 from sandbox_server.errors import StateUnavailable
 from sandbox_server.state.pipeline import WHAT_NEXT, ErrorAnswer, Pipeline, Word, packed
@@ -117,6 +117,24 @@ class Connection:
             StateUnavailable: Redis does not answer, or takes no writes now; waits for no end of an outage.
         """
         await self.run(self.redis.set(key, "1", ex=_CHECKED_S))
+
+    async def unfit(self) -> str:
+        """Why this Redis must not hold sessions, and what to do; "": nothing is wrong. Raises StateUnavailable.
+
+        By INFO, because hosted ones refuse CONFIG. Nothing is known if its user may not ask.
+        """
+        try:
+            facts = await self.run(self.redis.info())
+        except StateUnavailable as error:
+            if isinstance(error.__cause__, NoPermissionError):
+                return ""
+            raise
+        policy = facts.get("maxmemory_policy", "noeviction")
+        if facts.get("maxmemory", 0) and policy != "noeviction":
+            return f"it drops live sessions once its memory is full (maxmemory-policy {policy}): set it to noeviction"
+        if facts.get("redis_mode") == "cluster":
+            return "it is a Redis Cluster: use one Redis, or one primary with replicas"
+        return ""
 
     async def close(self) -> None:
         """Close all connections."""

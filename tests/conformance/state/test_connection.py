@@ -53,6 +53,25 @@ async def test_a_full_redis_says_what_to_do(url: str, connection: Connection, ke
     assert await connection.send("SET", keys.nodes, "1") == b"OK"
 
 
+async def test_a_redis_that_evicts_is_not_fit(url: str, connection: Connection) -> None:
+    """Live sessions vanish once its memory is full, and neither `doctor` nor the server's start said so."""
+    admin = Redis.from_url(url)
+    assert await connection.unfit() == ""
+    await admin.config_set("maxmemory-policy", "allkeys-lru")
+    try:
+        assert await connection.unfit() == "", "without a bound nothing is dropped"
+        await admin.config_set("maxmemory", str(1 << 40))
+        assert "(maxmemory-policy allkeys-lru): set it to noeviction" in await connection.unfit()
+    finally:
+        await admin.config_set("maxmemory", "0")
+        await admin.config_set("maxmemory-policy", "noeviction")
+    await admin.acl_setuser("narrow", enabled=True, nopass=True, keys=["*"], categories=["+@all"], commands=["-info"])
+    await admin.aclose()
+    user = Connection(f"{url}{'&' if '?' in url else '?'}username=narrow&password=x", timeout_s=5)
+    assert await user.unfit() == "", "it need not be allowed to ask"
+    await user.close()
+
+
 @pytest.mark.parametrize(
     ("spoil", "mend", "said"),
     [
