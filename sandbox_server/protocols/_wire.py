@@ -4,6 +4,8 @@ import asyncio
 import json
 import re
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 from fastapi import Request, Response
@@ -32,6 +34,8 @@ KEY_SESSION = "sandbox_server.key_session"
 _MAX_KEY = 200
 RUN = r"[A-Za-z0-9._:/@+-]{1,100}"
 _MOST_TEXTS = 4_000_000  # strings in a body that is checked on a thread
+_CHECKS = ThreadPoolExecutor(1, thread_name_prefix="bodies")
+"""One body at a time: each thread that computes can hold up the event loop for 5 ms whenever that wants to go on."""
 _RETRY_S = 5  # by then a part that was down is usually back
 
 
@@ -67,8 +71,10 @@ async def read_json(request: Request) -> object:
 
 async def json_in(body: bytes) -> object:
     """Parse JSON in UTF-8. Raises MalformedRequest, RequestTooLarge."""
-    if may_hold_too_many(body) and await asyncio.to_thread(holds_too_many, body, most_texts=_MOST_TEXTS):
-        raise RequestTooLarge(TOO_MANY)
+    if may_hold_too_many(body):
+        check = partial(holds_too_many, body, most_texts=_MOST_TEXTS)
+        if await asyncio.get_running_loop().run_in_executor(_CHECKS, check):
+            raise RequestTooLarge(TOO_MANY)
     try:
         return _DECODER.decode(body.decode("utf-8"))
     except RecursionError:

@@ -1,5 +1,6 @@
 """JSON bodies with so many values that decoding would block the event loop are detected before decoding."""
 
+import asyncio
 import json
 import time
 
@@ -8,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
 
-from sandbox_server.errors import MalformedRequest
-from sandbox_server.protocols import _values
+from sandbox_server.errors import MalformedRequest, RequestTooLarge
+from sandbox_server.protocols import _values, _wire
 from sandbox_server.protocols._values import MOST, holds_too_many, may_hold_too_many
 from sandbox_server.protocols._wire import modelled
 from sandbox_server.protocols.e2b.connect import Code, ConnectError, Message, parse
@@ -79,6 +80,25 @@ def test_many_faults_take_no_time() -> None:
         modelled({"words": [1] * 199_000}, Words)
     with pytest.raises(MalformedRequest, match=r"words: Input should be a valid string"):
         modelled({"words": [1]}, Words)
+
+
+async def test_one_body_is_looked_at_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """16 large bodies held up the loop for up to a second: each thread that computes takes 5 ms at each of its turns."""
+    looking, most = 0, 0
+
+    def look(body: bytes, *, most_texts: int) -> bool:
+        nonlocal looking, most
+        looking += 1
+        most = max(most, looking)
+        time.sleep(0.01)
+        looking -= 1
+        return True
+
+    monkeypatch.setattr(_wire, "holds_too_many", look)
+    body = b"[" + b"1," * (MOST + 1) + b"1]"
+    refused = await asyncio.gather(*(_wire.json_in(body) for _ in range(8)), return_exceptions=True)
+    assert [type(error) for error in refused] == [RequestTooLarge] * 8
+    assert most == 1
 
 
 def test_a_long_text_is_none_of_them() -> None:
