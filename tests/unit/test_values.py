@@ -83,7 +83,7 @@ def test_many_faults_take_no_time() -> None:
 
 
 async def test_one_body_is_looked_at_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """16 large bodies held up the loop for up to a second: each thread that computes takes 5 ms at each of its turns."""
+    """16 large bodies held up the loop for up to a second: each thread that computes takes 5 ms at its turns."""
     looking, most = 0, 0
 
     def look(body: bytes, *, most_texts: int) -> bool:
