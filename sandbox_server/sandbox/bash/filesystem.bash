@@ -44,17 +44,21 @@ locate() { # nonce user text -> uid gid home path; answers an error if it cannot
 }
 
 folders() { # nonce folder: creates it and its missing parents
-  local up=${2:-/} missing=() err
+  local up=${2:-/} missing=() some=() at err
   while [[ ! -e $up ]]; do
-    missing=("$up" "${missing[@]}")
+    missing+=("$up")
     up=${up%/*} up=${up:-/}
   done
   [[ -d $up ]] || { say "$1" notdir; return 1; }
-  ((${#missing[@]})) || return 0
-  if ! err=$(mkdir -- "${missing[@]}" 2>&1 && chown -- "$uid:$gid" "${missing[@]}" 2>&1); then
-    refuse "$1" "$err"
-    return 1
-  fi
+  for ((at = ${#missing[@]} - 1; at >= 0; at--)); do
+    some+=("${missing[at]}")
+    ((at % 100)) && continue # a deep path's folders are longer together than a command line may be
+    if ! err=$(mkdir -- "${some[@]}" 2>&1 && chown -- "$uid:$gid" "${some[@]}" 2>&1); then
+      refuse "$1" "$err"
+      return 1
+    fi
+    some=()
+  done
 }
 
 refuse() { # nonce error-message: answers the word for a program's error

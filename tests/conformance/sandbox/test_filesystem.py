@@ -100,6 +100,14 @@ async def test_folders(peopled: BashSandbox) -> None:
         await peopled.stat("/tmp/t")
 
 
+async def test_as_deep_as_a_path_may_be(peopled: BashSandbox) -> None:
+    """Missing folders were sorted in the square of their number, a minute long, and did not fit into one command line."""
+    path = "/tmp/deep" + "/yy" * 1330
+    await peopled.put(f"{path}/file", given(b"down here"), user="ada")
+    assert await got(peopled, f"{path}/file", "ada") == b"down here"
+    assert (await peopled.stat(path, user="ada")).owner == "ada"
+
+
 async def test_what_cannot_be_done(peopled: BashSandbox) -> None:
     """A client could not tell a missing file from a fault of ours."""
     await peopled.put("/tmp/file", given(b"x"))
