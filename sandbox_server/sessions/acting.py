@@ -30,7 +30,7 @@ from sandbox_server.errors import (
 from sandbox_server.lifecycle import SessionState
 from sandbox_server.records import ActionRecord, InFlight, SessionRecord
 from sandbox_server.sandbox.base import Runtime, Sandbox, ShellOutcome
-from sandbox_server.scoring.journals import COMMAND, EXEC, NO_TEXTS
+from sandbox_server.scoring.journals import COMMAND, EXEC, NO_TEXTS, ROLLBACK
 from sandbox_server.sessions.base import ActionAnswer
 from sandbox_server.sessions.catching_up import CatchingUp
 from sandbox_server.sessions.config import ActionConfig
@@ -208,7 +208,13 @@ class Acting:
                 with suppress(StateUnavailable):
                     await turn.withdraw(sid)
                 raise
-            return await self._run(turn, record, instance, asked, interrupted)
+            try:
+                return await self._run(turn, record, instance, asked, interrupted)
+            except ServiceError:
+                if asked.tool == ROLLBACK:  # until it is acknowledged, the session is what it was
+                    with suppress(StateUnavailable):
+                        await turn.withdraw(sid)
+                raise
 
     async def _run(
         self, turn: Turn, record: SessionRecord, instance: TaskInstance, asked: _Asked, interrupted: InFlight | None

@@ -292,6 +292,25 @@ async def test_redis_has_an_ended_session_as_live_again(settings: Settings, noti
         assert await data.store.live(settings.node_id) == [] and server.sessions.starts.used == 0
 
 
+async def test_a_rollback_that_fails_is_no_interrupted_action(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The policy is told that its previous action was interrupted and its output lost."""
+    async with open_server(settings) as server:
+        sid = await server.sessions.service.start(LEDGER)
+        await server.sessions.service.act(sid, ACTION)
+        with monkeypatch.context() as broken:
+            broken.setattr(server.foundation.runtime, "create", _unavailable)
+            with pytest.raises(EngineUnavailable):
+                await server.sessions.rollback.rollback(sid, 0, idempotency_key="back")
+        told = await server.sessions.service.act(sid, ACTION.replace("echo x > x.txt", "cat x.txt"))
+        assert (told.exit_code, told.seq) == (0, 2) and "interrupted" not in told.content, told
+
+
+async def _unavailable(*arguments: Any, **options: Any) -> None:
+    raise EngineUnavailable("staged")
+
+
 async def test_slots_are_given_back_once_each(settings: Settings) -> None:
     """Concurrent ends lose a slot for good, or an end that is reported twice frees another session's slot."""
     async with open_server(settings.model_copy(update={"max_sessions": 2})) as server:

@@ -101,7 +101,7 @@ async def test_folders(peopled: BashSandbox) -> None:
 
 
 async def test_as_deep_as_a_path_may_be(peopled: BashSandbox) -> None:
-    """Missing folders were sorted in the square of their number, a minute long, and did not fit into one command line."""
+    """Missing folders were sorted in the square of their number, for a minute, and did not fit into one command."""
     path = "/tmp/deep" + "/yy" * 1330
     await peopled.put(f"{path}/file", given(b"down here"), user="ada")
     assert await got(peopled, f"{path}/file", "ada") == b"down here"
