@@ -22,7 +22,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sandbox_server.app.access import has, send_error
-from sandbox_server.app.relay import HOP_HEADER, MISDIRECTED, Relay, is_misdirected, of_one_hop
+from sandbox_server.app.relay import HOP_HEADER, MISDIRECTED, UNREACHED, Relay, is_misdirected, of_one_hop
 from sandbox_server.errors import NodeUnreachable, OwnedElsewhere, StateUnavailable
 from sandbox_server.protocols._by_host import RAW, TARGET, passed_on
 from sandbox_server.state.nodes import HOP, Hop, Liveness, NodeRecord, Nodes
@@ -174,7 +174,7 @@ class Forward:
                     content=await request.body(),
                 ) as response:
                     content = b"".join([chunk async for chunk in response.aiter_raw()])
-            except httpx.TransportError as error:
+            except UNREACHED as error:
                 nodes.shun(node)
                 log.warning("node does not answer", node=node, url=record.url, error=str(error) or type(error).__name__)
                 return None

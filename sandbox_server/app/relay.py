@@ -19,6 +19,8 @@ MISDIRECTED = 421
 """A node's status for a forwarded request whose session is not its own."""
 HOP_HEADER = "sandbox-forwarded"
 """In a forwarded request, and in the answer that it is misdirected: the node's hop secret."""
+UNREACHED = (httpx.TransportError, httpx.InvalidURL)
+"""The node did not answer, or nobody could at the address that its heartbeat has."""
 _SWITCHING = 101
 _PIECE = 1 << 15
 _OF_ONE_HOP = frozenset(
@@ -76,7 +78,7 @@ class Relay:
                     await self._pass(response, self._scope[RAW])
                 elif not is_misdirected(response, self._scope, secret):
                     await self._answer(response)
-        except httpx.TransportError as error:
+        except UNREACHED as error:
             if TARGET in self._scope and not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
                 self.taken = True  # a request to a box's port has no idempotency key, so it is not repeatable
             if self.left:

@@ -81,6 +81,14 @@ class Settings(
         schemes = ("redis", "rediss", "unix") if info.field_name == "redis_url" else ("http", "https")
         if value and value.partition("://")[0] not in schemes:
             raise ValueError(f"a URL begins with {', '.join(f'{scheme}://' for scheme in schemes)}")
+        if value and info.field_name == "node_url":
+            try:
+                parts = urlsplit(value)
+                named = parts.hostname and parts.port != 0 and " " not in parts.netloc
+            except ValueError:  # brackets without their pair, or a port that is no number
+                named = False
+            if not named:
+                raise ValueError("other nodes cannot reach it: it is http://HOST:PORT")
         return value
 
     @model_validator(mode="after")

@@ -200,3 +200,12 @@ async def test_only_what_was_not_taken_is_sent_again(near: Near) -> None:
         answer = await client.post(f"{near.url}/flow/up", content=b"x" * 1000, timeout=30)
     # the node did not answer: the request was retried until the time limit, then our own parts answer
     assert answer.status_code in (500, 503) and len(near.tried) > 2
+
+
+@pytest.mark.parametrize("path", ["/flow/up", "/v1/x"])
+async def test_an_address_that_cannot_be_one(near: Near, path: str) -> None:
+    """The heartbeat of a node with a broken SANDBOX_NODE_URL was a 500 of all others."""
+    await near.theirs.beat(NodeRecord("far", "http://[::1", "far/1"))
+    async with httpx.AsyncClient(trust_env=False) as client:
+        await client.post(f"{near.url}{path}", content=b"{}", timeout=20)
+    assert len(near.tried) > 2, "it is a node that does not answer: tried again, then told by our own parts"

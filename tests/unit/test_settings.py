@@ -85,6 +85,8 @@ def test_lists_and_urls_as_people_write_them():
         ("SANDBOX_PORT", "x", "error: SANDBOX_PORT: Input should be a valid integer"),
         ("SANDBOX_REDIS_URL", "http://x", "error: SANDBOX_REDIS_URL: a URL begins with redis://"),
         ("SANDBOX_NODE_URL", "n1:5000", "error: SANDBOX_NODE_URL: a URL begins with http://"),
+        ("SANDBOX_NODE_URL", "http://[::1", "error: SANDBOX_NODE_URL: other nodes cannot reach it"),
+        ("SANDBOX_NODE_URL", "http://n1:port", "error: SANDBOX_NODE_URL: other nodes cannot reach it"),
         ("SANDBOX_DISK_LOW_PCT", "99", "error: SANDBOX_DISK_LOW_PCT < SANDBOX_DISK_HIGH_PCT"),
     ],
 )
