@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from importlib import resources
 
 from sandbox_server import clock, telemetry
 from sandbox_server.catalogue.templates import Recipe, Result, Step, Templates
@@ -50,6 +51,7 @@ mkdir -p /home/user && chown "$(id -u user):$(id -g user)" /home/user
 """
 _WHOSE = 'id -u "$U"; if [ -n "$G" ]; then getent group "$G" | cut -d: -f3; else id -g "$U"; fi; [ -d "$T" ]; echo $?'
 _AS_USER = 'unset HOME; export HOME=~ USER="$(id -un)"; exec bash -c "$0"'
+_READY = resources.files(__package__).joinpath("ready.bash").read_text()
 _START = "exec >>/tmp/start-command.log 2>&1; " + _AS_USER
 _TOLD = re.compile(r"[0-9]{1,10}\s+[0-9]{1,10}\s+[01]")
 Tell = Callable[[str], Awaitable[None]]
@@ -113,17 +115,20 @@ async def start_ready(sandbox: Sandbox, result: Result, *, env: Mapping[str, str
         return
     loop = asyncio.get_running_loop()
     until = loop.time() + within_s
+    last = ""
     while (left_s := until - loop.time()) > 0:
         tried = await sandbox.exec(
-            ["bash", "-c", _AS_USER, result.ready], timeout_s=left_s, cwd=where, env=env, user=user
+            ["bash", "-c", _READY, result.ready], timeout_s=left_s, cwd=where, env=env, user=user, merge_streams=True
         )
         if tried.exit_code == 0:
             return
+        ended = "it did not end" if tried.timed_out else f"exit code {tried.exit_code}"
+        last = f"{ended}, {tried.stdout.text().strip()[-_TOLD_CHARACTERS:] or 'no output'}"
         await asyncio.sleep(_READY_EVERY_S)
     said = await sandbox.exec(["tail", "-c", "500", "/tmp/start-command.log"], timeout_s=_READY_ONCE_S, user="root")
     raise NotReady(
         f"the template's ready command did not succeed within {within_s:g} s (SANDBOX_TEMPLATE_READY_S) after its"
-        f" start command; that said: {said.stdout.text().strip() or 'nothing'}"
+        f" start command: {last}; the start command said: {said.stdout.text().strip() or 'nothing'}"
     )
 
 
