@@ -50,7 +50,7 @@ class Roots:
         An absolute path outside the roots counts from `/`, because some policies take the repository for the root.
         """
         path = _bare(text)
-        if not path or len(path) > _LONGEST or _NUMBER.fullmatch(path):
+        if not any(map(str.isalnum, path)) or len(path) > _LONGEST or _NUMBER.fullmatch(path):
             return ""
         parts: list[str] = []
         for part in path.split("/"):
@@ -180,7 +180,7 @@ def _bare(text: str) -> str:
     elif text[:1] and text[0] in _QUOTES and (closing := text.find(text[0], 1)) > 0:
         text = text[1:closing]  # the rest is a remark
     text = text.strip(" \t,;").strip(_QUOTES).strip()
-    return _AT_LINES.sub("", text)
+    return _AT_LINES.sub("", text).rstrip(":")
 
 
 def _of_git(quoted: str) -> str:

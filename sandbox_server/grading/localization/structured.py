@@ -12,6 +12,9 @@ _LISTS = ("locations", "file_paths", "files", "line_paths", "paths")
 _FILE = ("file", "path", "file_path", "filename", "file_name")
 _CLASS = ("class_name", "class")
 _FUNCTION = ("function_name", "function", "method_name", "method")
+_FUNCTIONS = ("function_names", "functions", "method_names", "methods")
+_LINES = ("lines", "line_range")
+_LOCATION = frozenset({*_FILE, *_CLASS, *_FUNCTION, *_FUNCTIONS, *_LINES})
 _FUNCTION_CALL = re.compile(r"<function=(localization_finish|result|line_result|finish)>")
 _DEEPEST = 8
 
@@ -74,17 +77,13 @@ def read_value(value: object, into: Locations, depth: int = 0) -> None:
     if depth > _DEEPEST:
         into.problem("nested too deeply")
     elif isinstance(value, str):
-        parsed = _json(value) if value.strip()[:1] in ("[", "{", '"') else None
-        if parsed is None:
-            into.file(value)
-        else:
-            read_value(parsed, into, depth + 1)
+        _read_text(value, into, depth)
     elif isinstance(value, Mapping):
-        inner = next((value[name] for name in _LISTS if name in value), None)
-        if inner is None:
-            _location(value, into)
-        else:
-            read_value(inner, into, depth + 1)
+        inner = [value[name] for name in _LISTS if name in value][:1]
+        for part in inner:
+            read_value(part, into, depth + 1)
+        for location in into.while_room([] if inner else _by_path(value) or [value]):
+            _location(location, into)
     elif isinstance(value, (list, tuple)):
         if _is_span(value):
             if path := into.file(value[0]):
@@ -96,15 +95,25 @@ def read_value(value: object, into: Locations, depth: int = 0) -> None:
         into.problem(f"no location: {str(value)[:80]}")
 
 
+def _read_text(text: str, into: Locations, depth: int) -> None:
+    parsed = _json(text) if text.strip()[:1] in ("[", "{", '"') else None
+    if parsed is not None:
+        read_value(parsed, into, depth + 1)
+        return
+    for line in into.while_room(text.strip().splitlines() or [""]):
+        into.file(line)
+
+
 def _location(fields: Mapping[object, object], into: Locations) -> None:
     path = into.file(_text(fields, _FILE))
     if not path:
         return
     class_name, function = _text(fields, _CLASS), _text(fields, _FUNCTION)
     named = into.module(path, class_name) if class_name.strip() else ""
-    if function.strip():
-        into.entity(path, function, of=named)
-    span = fields.get("lines", fields.get("line_range"))
+    for name in [function, *_names(fields)]:
+        if name.strip():
+            into.entity(path, name, of=named)
+    span = next((fields[name] for name in _LINES if name in fields), None)
     if isinstance(span, (list, tuple)) and _numbers(span):
         into.span(path, span[0], span[1])
     elif isinstance(span, str):
@@ -113,6 +122,20 @@ def _location(fields: Mapping[object, object], into: Locations) -> None:
 
 def _text(fields: Mapping[object, object], names: tuple[str, ...]) -> str:
     return next((value for name in names if isinstance(value := fields.get(name), str)), "")
+
+
+def _names(fields: Mapping[object, object]) -> list[str]:
+    """The functions that a location lists."""
+    value = next((fields[name] for name in _FUNCTIONS if name in fields), [])
+    found = [value] if isinstance(value, str) else value
+    return [name for name in found if isinstance(name, str)] if isinstance(found, (list, tuple)) else []
+
+
+def _by_path(value: Mapping[object, object]) -> list[Mapping[object, object]]:
+    """The locations of `{"src/a.py": ["f", "Foo.bar"]}`; none if a key is no path."""
+    if all(isinstance(name, str) and ("/" in name or name.endswith(".py")) for name in value):
+        return [{_FILE[0]: path, _FUNCTIONS[0]: names} for path, names in value.items()]
+    return []
 
 
 def _is_span(value: list[object] | tuple[object, ...]) -> bool:
@@ -125,9 +148,10 @@ def _numbers(value: list[object] | tuple[object, ...]) -> bool:
 
 
 def _has_shape(value: object) -> bool:
-    """Whether bare JSON is an answer: a list under a known name, or a list of locations."""
+    """Whether bare JSON is an answer: a list under a known name, a list of locations, or one location."""
     if isinstance(value, Mapping):
-        return any(name in value for name in _LISTS)
+        alone = _is_location(value) and _LOCATION.issuperset(value)
+        return alone or bool(_by_path(value)) or any(name in value for name in _LISTS)
     return isinstance(value, list) and bool(value) and all(_is_location(element) for element in value)
 
 

@@ -141,6 +141,42 @@ def test_other_ways_to_answer(answer: str) -> None:
 @pytest.mark.parametrize(
     "said",
     [
+        '{"file_path": "src/a.py", "function_name": "Foo.bar"}',
+        '```json\n{"file": "src/a.py", "class": "Foo", "functions": ["bar"]}\n```',
+        '```json\n{"src/a.py": ["Foo.bar"]}\n```',
+        '```json\n{"files": {"src/a.py": "Foo.bar"}}\n```',
+    ],
+)
+def test_data_is_read_in_each_shape(said: str) -> None:
+    """One location alone, functions as a list, functions by path: recorded or not, each was scored 0."""
+    answer = parse_answer(said, roots=ROOTS)
+    assert answer is not None and answer.format == "structured"
+    assert (answer.files, answer.entities) == (("src/a.py",), ("src/a.py:Foo.bar",))
+
+
+@pytest.mark.parametrize(
+    "said", ['{"path": "src/a.py", "command": "view"}', '{"a": ["b"]}', "{}", '{"config": {"src/a.py": []}}']
+)
+def test_other_data_is_no_answer(said: str) -> None:
+    """Arguments of another tool, printed as text, would end the rollout."""
+    assert parse_answer(said, roots=ROOTS) is None
+
+
+def test_lines_of_one_text_are_paths() -> None:
+    """`result` with a text in place of the list."""
+    answer = structured_answer({"file_paths": "src/a.py\nsrc/b.py\n"})
+    assert answer.files == ("src/a.py", "src/b.py")
+
+
+@pytest.mark.parametrize("body", ["src/a.py:\nsrc/b.py:", "**\nsrc/a.py\nsrc/b.py\n**"])
+def test_marks_around_paths(body: str) -> None:
+    """A colon behind a path, or the marks of a bold tag."""
+    assert file_f1(f"<files>\n{body}\n</files>") == 1.0
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
         *("Answer: done", "Answer: the bug is in src/a.py", "Answer: 42", "Answer:", "Answer: Foo.bar or so"),
         *("<answer>42</answer>", "<answer>The bug is in src/a.py</answer>", "| File | Why |\n|---|---|"),
     ],
