@@ -1,7 +1,7 @@
 """filesystem.Filesystem's watching: changes in a folder since the last look.
 
-Polls instead of using inotify, because the images have no program that could wait for it. So files created and removed
-between two looks are not reported, and several changes of one file are reported as one.
+Looks at intervals, because the images have no program that could wait for changes: several changes of one file are
+reported as one. Names that came and went between two looks are known from the kernel, on the engine's host (`passing`).
 """
 
 import asyncio
@@ -13,10 +13,12 @@ from typing import cast
 from fastapi import APIRouter, Request, Response
 
 from sandbox_server.errors import SandboxLost, SandboxPaused
+from sandbox_server.protocols._sessions import boxes_of
 from sandbox_server.protocols.e2b import connect
 from sandbox_server.protocols.e2b.connect import Code, ConnectError, Message
 from sandbox_server.protocols.e2b.envd_call import Call, as_connect, streaming, unary
 from sandbox_server.protocols.e2b.envd_filesystem import entry
+from sandbox_server.protocols.e2b.passing import Passing
 from sandbox_server.protocols.e2b.watches import Watch, Watches
 from sandbox_server.sandbox.filesystem import FileInfo, FileKind
 
@@ -46,9 +48,13 @@ class WatcherId(Message):
 
 async def _events(call: Call, watch: Watch) -> list[dict[str, object]]:
     """The changes since the last look. Raises as `Watches.check`."""
+    passing = passing_of(call.request)
+    passing.read()
     now = await _look(call, watch.path, watch.depth)
-    events = [_event(watch, name, kind, now.get(name)) for name, kind in changes(watch.seen, now)]
+    told = [*passing.take(watch, watch.seen, now), *changes(watch.seen, now)]
+    events = [_event(watch, name, kind, now.get(name)) for name, kind in told]
     watch.seen = now
+    await _follow(call, watch)
     watches_of(call.request).check(watch)
     return events
 
@@ -124,6 +130,14 @@ def watches_of(request: Request) -> Watches:
     return cast(Watches, state.e2b_watches)
 
 
+def passing_of(request: Request) -> Passing:
+    """What the kernel tells of the folders of this process's watches."""
+    state = request.app.state
+    if not hasattr(state, "e2b_passing"):
+        state.e2b_passing = Passing()
+    return cast(Passing, state.e2b_passing)
+
+
 def _find(call: Call, name: str) -> Watch:
     watch = watches_of(call.request).find(call.view.sid, name)
     if watch is None:
@@ -135,8 +149,18 @@ async def _begin(call: Call, asked: WatchDir) -> Watch:
     info = await call.sandbox.stat(asked.path, user=call.user)
     if info.kind is not FileKind.DIR:
         raise ConnectError(Code.INVALID_ARGUMENT, f"path {info.path} not a directory")
-    depth = _DEPTH if asked.recursive else 1
-    return Watch(call.view.sid, info.path, depth, asked.include_entry, await _look(call, info.path, depth))
+    watch = Watch(call.view.sid, info.path, _DEPTH if asked.recursive else 1, asked.include_entry, {})
+    await _follow(call, watch)
+    watch.seen = await _look(call, watch.path, watch.depth)
+    await _follow(call, watch)
+    return watch
+
+
+async def _follow(call: Call, watch: Watch) -> None:
+    """Have the kernel tell what happens in the watch's folders."""
+    folders = [name for name, info in watch.seen.items() if info.kind is FileKind.DIR] if watch.depth > 1 else []
+    outside = boxes_of(call.request).outside
+    await passing_of(call.request).follow(watch, ["", *folders], outside, call.sandbox.container_id)
 
 
 async def _look(call: Call, path: str, depth: int) -> dict[str, FileInfo]:

@@ -102,7 +102,18 @@ def check_watch(box):
     assert handle.get_new_events() == []
     box.files.remove("watched/new")
     assert [(event.name, event.type.value) for event in handle.get_new_events()] == [("new", "remove")]
+    # gone before anybody looks
+    box.commands.run("cd watched; echo 1 >one; mv one two; rm two; mkdir inner; rmdir inner")
+    told = [(event.name, event.type.value) for event in handle.get_new_events()]
+    first = [("one", "create"), ("one", "write"), ("one", "rename"), ("two", "create"), ("two", "remove")]
+    assert told == [*first, ("inner", "create"), ("inner", "remove")], told
     handle.stop()
+    deep = box.files.watch_dir("watched", recursive=True)
+    box.files.make_dir("watched/later")
+    assert [(event.name, event.type.value) for event in deep.get_new_events()] == [("later", "create")]
+    box.commands.run("touch watched/later/x; rm watched/later/x")
+    assert ("later/x", "remove") in [(event.name, event.type.value) for event in deep.get_new_events()]
+    deep.stop()
     raises(NotFoundException, lambda: box.files.watch_dir("not-there"))
 
 

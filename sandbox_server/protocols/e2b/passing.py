@@ -1,0 +1,84 @@
+"""Names that came and went between two looks of a watch, which no listing of the folder shows.
+
+The kernel tells them where this server runs on the engine's host, as root (`sandbox.inotify`). Elsewhere, and for
+folders behind a link, in a mount or beyond the bounds, nothing is known here, and nothing is reported.
+"""
+
+import asyncio
+import os
+from collections.abc import Container, Iterable, Mapping
+from contextlib import closing, suppress
+from weakref import WeakKeyDictionary
+
+from sandbox_server.errors import ServiceError
+from sandbox_server.protocols.e2b.watches import Watch
+from sandbox_server.sandbox.inotify import Happened, Inotify
+from sandbox_server.sandbox.outside import Outside
+from sandbox_server.sandbox.tree import NotShown, Tree
+
+_FOLDERS = 1000
+"""Followed for a watch; each costs the kernel 1 KB."""
+_KEPT = 1000
+"""Events noted for a watch between two looks."""
+_KINDS = {
+    Happened.CREATED: "CREATE",
+    Happened.MOVED_TO: "CREATE",
+    Happened.WRITTEN: "WRITE",
+    Happened.CHANGED: "CHMOD",
+    Happened.MOVED_FROM: "RENAME",
+    Happened.DELETED: "REMOVE",
+}
+
+
+class Passing:
+    """What has happened in the folders of this process's watches, as long as others hold these."""
+
+    def __init__(self) -> None:
+        self._kernel = Inotify()
+        self._watched: dict[int, WeakKeyDictionary[Watch, str]] = {}
+        """The kernel's number of a folder -> its watches, and what its path adds to theirs."""
+        self._followed: WeakKeyDictionary[Watch, set[str]] = WeakKeyDictionary()
+        self._told: WeakKeyDictionary[Watch, list[tuple[str, str]]] = WeakKeyDictionary()
+
+    async def follow(self, watch: Watch, folders: Iterable[str], outside: Outside, container_id: str) -> None:
+        """Follow these folders too, given by what they add to the watch's path."""
+        followed = self._followed.setdefault(watch, set())
+        new = [folder for folder in folders if folder not in followed][: _FOLDERS - len(followed)]
+        if not new:
+            return
+        followed.update(new)
+        for number in [number for number, watches in self._watched.items() if not watches]:
+            self._kernel.remove(number)
+            del self._watched[number]
+        with suppress(NotShown, ServiceError):
+            tree = await outside.tree(container_id)
+            # the thread closes the tree: a caller that is cancelled must not close it under the thread
+            added = await asyncio.shield(asyncio.to_thread(self._added, tree, watch.path, new))
+            for folder, number in added.items():
+                self._watched.setdefault(number, WeakKeyDictionary())[watch] = folder
+
+    def _added(self, tree: Tree, path: str, folders: Iterable[str]) -> Mapping[str, int]:
+        numbers = {}
+        with closing(tree):
+            for folder in folders:
+                with suppress(OSError):
+                    opened = tree.files.open(os.fsencode(f"{path}/{folder}".rstrip("/")))
+                    numbers[folder] = self._kernel.add(opened)
+        return numbers
+
+    def read(self) -> None:
+        """Note what has happened. Call it before a look: what happens later belongs to the next one."""
+        for number, what, name in self._kernel.events():
+            if what is Happened.UNWATCHED:
+                self._watched.pop(number, None)
+            elif name and (kind := _KINDS.get(what)):
+                for watch, folder in self._watched.get(number, {}).items():
+                    told = self._told.setdefault(watch, [])
+                    event = (f"{folder}/{os.fsdecode(name)}".lstrip("/"), kind)
+                    if len(told) < _KEPT and event not in told[-1:]:
+                        told.append(event)
+
+    def take(self, watch: Watch, *shown: Container[str]) -> list[tuple[str, str]]:
+        """(name, kind) of what was noted for names that no listing in `shown` has, oldest first; all is forgotten."""
+        told = self._told.pop(watch, [])
+        return [(name, kind) for name, kind in told if not any(name in listing for listing in shown)]
