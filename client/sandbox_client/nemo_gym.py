@@ -74,6 +74,8 @@ class SandboxServiceProvider:
     ) -> SandboxExecResult:
         """Run a command in a bash."""
         box, workdir = _raw(handle)
+        if not box.sid:
+            return SandboxExecResult(None, "the sandbox was closed", _NOT_RUN, error_type="sandbox")
         try:
             done = await box.run(
                 ["bash", "-c", command],
@@ -101,8 +103,11 @@ class SandboxServiceProvider:
 
     async def status(self, handle: SandboxHandle) -> SandboxStatus:
         """RUNNING if a command runs in it, PAUSED, STOPPED if it is gone, UNKNOWN if the service does not say."""
+        box, _ = _raw(handle)
+        if not box.sid:
+            return SandboxStatus.STOPPED
         try:
-            await _raw(handle)[0].run(["true"], timeout_s=_PROBE_S)
+            await box.run(["true"], timeout_s=_PROBE_S)
         except RequestRejected as error:
             return SandboxStatus.PAUSED if error.code == "sandbox_paused" else SandboxStatus.STOPPED
         except SandboxLost:
@@ -150,6 +155,7 @@ async def _closed(box: Box) -> None:
         if box.sid:
             await box.kill()
     finally:
+        box.sid = ""
         await box.aclose()
 
 

@@ -275,6 +275,7 @@ def test_nemo_gym(live: Server, roll) -> None:
     done = roll("nemo_gym", job, ("nemo_gym", "beside-nemo_gym-0.7.0"))
     box = done["box"]
     assert (box["status"], box["ended"], done["copied"]) == ("running", "stopped", [0, 255])
+    assert box["closed"] == ["stopped", "sandbox"], "a sandbox that its own handle has closed"
     assert (box["paused"], box["resumed"]) == ("paused", "é")
     said = {"stdout": "/work/here\n1 2\né", "stderr": "wrong\n", "return_code": 3, "error_type": None}
     assert box["done"] == said

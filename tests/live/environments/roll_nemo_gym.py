@@ -70,6 +70,8 @@ async def played(provider: dict) -> dict:
         await provider.close(await provider.connect(told_elsewhere))  # as by another process
         lost = await sandbox.exec("true")
         told |= {"lost": asdict(lost), "ended": await sandbox.status()}
+        await provider.close(handle)
+        told["closed"] = [await sandbox.status(), (await sandbox.exec("true")).error_type]
     return told
 
 
