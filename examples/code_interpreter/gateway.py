@@ -1,17 +1,22 @@
 """A small kernel gateway for e2b-code-interpreter: Python in the standard library alone, one execution at a time.
 
 Runs in a sandbox, on the port that E2B's SDK asks (49999): POST /execute streams lines of JSON, POST /contexts makes a
-namespace of its own. Lines `!command` and `%pip ...` run in a shell, as in Jupyter. A template with Jupyter in place
-of it can do more: other languages, charts, interrupts.
+namespace of its own. As in Jupyter, lines `!command` and `%pip ...` run in a shell, a cell may await, `display` and
+objects with `_repr_png_` and the like show more than text, and figures of matplotlib are shown at the end of their
+cell. A template with Jupyter in place of it can do more: other languages, charts as data, interrupts.
 """
 
 import ast
+import asyncio
+import base64
 import contextlib
+import inspect
 import io
 import json
 import os
 import re
 import subprocess
+import sys
 import threading
 import time
 import traceback
@@ -21,6 +26,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 PORT = 49999
 _ONE = threading.Lock()
+_SHOWN = ("html", "markdown", "svg", "png", "jpeg", "pdf", "latex", "json", "javascript")
 _SHELL_LINE = re.compile(r"^(\s*)(?:!|%(?=pip\b))(.+)$", re.MULTILINE)
 
 
@@ -43,6 +49,33 @@ def shell(command: str) -> None:
             print(line, end="")
 
 
+def shown(value: object) -> dict[str, object]:
+    """The fields of a result: the value as text, and as what its `_repr_*_` methods make of it."""
+    found: dict[str, object] = {"text": repr(value)}
+    if isinstance(value, type):
+        return found
+    for name in _SHOWN:
+        made = getattr(value, f"_repr_{name}_", lambda: None)()
+        made = made[0] if isinstance(made, tuple) else made  # with metadata
+        if made:
+            found[name] = base64.b64encode(made).decode() if isinstance(made, bytes) else made
+    return found
+
+
+def figures() -> list[dict[str, object]]:
+    """The open figures of matplotlib, if the code uses it; they are closed."""
+    if (pyplot := sys.modules.get("matplotlib.pyplot")) is None:
+        return []
+    found = []
+    for number in pyplot.get_fignums():
+        drawn = io.BytesIO()
+        figure = pyplot.figure(number)
+        figure.savefig(drawn, format="png", bbox_inches="tight")
+        found.append({"text": repr(figure), "png": base64.b64encode(drawn.getvalue()).decode()})
+    pyplot.close("all")
+    return found
+
+
 class Context:
     """A namespace in which code runs, with its working directory."""
 
@@ -50,6 +83,7 @@ class Context:
         self.id = str(uuid.uuid4())
         self.cwd = cwd
         self.count = 0
+        self.loop = asyncio.new_event_loop()
         self.restart()
 
     def restart(self) -> None:
@@ -59,22 +93,31 @@ class Context:
     def run(self, code: str, tell: Callable[[dict[str, object]], None]) -> None:
         """Run the code and tell its output, the value of its last expression, its error."""
         self.count += 1
+
+        def display(*values: object) -> None:
+            for value in values:
+                tell({"type": "result", "is_main_result": False, **shown(value)})
+
+        self.names["display"] = display
         try:
             tree = parsed(code)
             last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-            exec(compile(tree, "<cell>", "exec"), self.names)
-            value = None
-            if last is not None:
-                cell = compile(ast.Expression(last.value), "<cell>", "eval")
-                value = eval(cell, self.names)  # noqa: S307 -- to run what it is sent is its purpose
+            self._evaluate(tree, "exec")
+            value = None if last is None else self._evaluate(ast.Expression(last.value), "eval")
             if value is not None:
-                html = getattr(value, "_repr_html_", lambda: None)()
-                shown = {"text": repr(value), **({"html": html} if html else {})}
-                tell({"type": "result", "is_main_result": True, **shown})
+                tell({"type": "result", "is_main_result": True, **shown(value)})
+            for figure in figures():
+                tell({"type": "result", "is_main_result": False, **figure})
         except BaseException as error:  # noqa: BLE001 -- the code's own, SystemExit included; it ends the cell alone
             told = traceback.format_exc()
             tell({"type": "error", "name": type(error).__name__, "value": str(error), "traceback": told})
         tell({"type": "number_of_executions", "execution_count": self.count})
+
+    def _evaluate(self, tree: ast.Module | ast.Expression, mode: str) -> object:
+        cell = compile(tree, "<cell>", mode, flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        value = eval(cell, self.names)  # noqa: S307 -- to run what it is sent is its purpose
+        awaits = cell.co_flags & inspect.CO_COROUTINE
+        return self.loop.run_until_complete(value) if awaits else value
 
 
 class Printed(io.TextIOBase):
@@ -177,4 +220,5 @@ class Gateway(BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
+    os.environ.setdefault("MPLBACKEND", "Agg")
     ThreadingHTTPServer(("127.0.0.1", PORT), Gateway).serve_forever()

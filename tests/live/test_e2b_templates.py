@@ -1,5 +1,6 @@
 """Templates, built by the real SDK on a server with two tenants."""
 
+import base64
 import io
 import subprocess
 import tarfile
@@ -203,8 +204,23 @@ def test_an_image_that_is_gone_is_built_again(server: Server, built: dict[str, A
     assert control.call("GET", "/templates/aliases/made").status_code == 404
 
 
+DRAWN = """
+import asyncio, sys, types
+class Image:
+    def __init__(self, name): self.name = name
+    def __repr__(self): return self.name
+    def _repr_png_(self): return b"png"
+    def _repr_html_(self): return "<b>1</b>"
+    def savefig(self, file, **_): file.write(self.name.encode())
+plots = sys.modules["matplotlib.pyplot"] = types.ModuleType("pyplot")  # as matplotlib's, which is not installed here
+plots.get_fignums, plots.figure, plots.close = lambda: [1], lambda number: Image("figure"), lambda what: None
+await asyncio.sleep(0)
+display(Image("shown"))
+await asyncio.sleep(0, Image("last"))
+"""
 INTERPRETER = f"""
 import runpy
+DRAWN = {DRAWN!r}
 runpy.run_path({str(ROOT / "examples" / "code_interpreter" / "build.py")!r})
 from e2b_code_interpreter import Sandbox
 box = Sandbox.create(timeout=300)
@@ -216,9 +232,10 @@ told = box.run_code("import os; os.environ['A']", envs={{"A": "b"}})
 result = [
     shown.text, shown.logs.stdout, seen, shown.execution_count, failed.error.name, told.text,
     box.run_code("import sys; sys.exit(3)").error.name, box.run_code("x").text,
-    box.run_code("for n in 1, 2:\\n    !echo $((n + 1)) $0; exit 3\\n'after'"), box.kill(),
+    box.run_code("for n in 1, 2:\\n    !echo $((n + 1)) $0; exit 3\\n'after'"), box.run_code(DRAWN), box.kill(),
 ]
-result[-2] = [result[-2].logs.stdout, result[-2].text]
+result[-3] = [result[-3].logs.stdout, result[-3].text]
+result[-2] = [result[-2].text, [(one.text, one.html, one.png, one.is_main_result) for one in result[-2].results]]
 box = Sandbox.create(timeout=300, network={{"allow_public_traffic": False}})
 context = box.create_code_context(cwd="/tmp")
 result += [
@@ -237,8 +254,11 @@ def test_the_code_interpreter_runs_in_a_template_of_ours(server: Server) -> None
     told = sdk(server, "newest", INTERPRETER)
     assert told[:3] == ["42", ["hello\n"], ["hello\n"]] and told[3] == 2, told
     assert told[4:8] == ["ZeroDivisionError", "'b'", "SystemExit", "41"], told
-    assert told[8:10] == [[["1 /bin/bash\n"] * 2, "'after'"], True], told
-    assert told[10:] == ["'/tmp'", "NameError", True, None, "NameError", None, []], told
+    assert told[8] == [["1 /bin/bash\n"] * 2, "'after'"], told
+    image = ("<b>1</b>", base64.b64encode(b"png").decode())
+    figure = ["figure", None, base64.b64encode(b"figure").decode(), False]
+    assert told[9:11] == [["last", [["shown", *image, False], ["last", *image, True], figure]], True], told
+    assert told[11:] == ["'/tmp'", "NameError", True, None, "NameError", None, []], told
 
 
 @pytest.mark.parametrize(("image", "gains"), [(BASE, True), ("sandbox-samples/swatch:latest", False)])
