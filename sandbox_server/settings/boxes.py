@@ -43,7 +43,8 @@ class BoxSettings(BaseModel):
     """JSON object: resources for each value of the metadata key `size`. A box without a size gets a session's
     resources; no box gets more CPUs than the engine has."""
     box_user: str = "root"
-    """User of a box's commands and files if a request names none; E2B's own templates use `user`."""
+    """User of a box's commands and files if a request names none; E2B's own templates use `user`. In an image
+    without this user, requests must name one."""
     box_default_s: float = 300.0
     """Lifetime of a box if its request names none."""
     box_max_s: Annotated[float, Field(gt=0)] = 86400.0

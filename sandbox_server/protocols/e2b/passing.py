@@ -6,6 +6,7 @@ folders behind a link, in a mount or beyond the bounds, nothing is known here, a
 
 import asyncio
 import os
+import posixpath
 from collections.abc import Container, Iterable, Mapping
 from contextlib import closing, suppress
 from weakref import WeakKeyDictionary
@@ -16,8 +17,8 @@ from sandbox_server.sandbox.inotify import Happened, Inotify
 from sandbox_server.sandbox.outside import Outside
 from sandbox_server.sandbox.tree import NotShown, Tree
 
-_FOLDERS = 1000
-"""Followed for a watch; each costs the kernel 1 KB."""
+_FOLDERS, _ALL_FOLDERS = 1000, 16_384
+"""Followed for a watch, and for all: each costs the kernel 1 KB, and the host's programs share its limit."""
 _KEPT = 1000
 """Events noted for a watch between two looks."""
 _KINDS = {
@@ -50,6 +51,7 @@ class Passing:
         for number in [number for number, watches in self._watched.items() if not watches]:
             self._kernel.remove(number)
             del self._watched[number]
+        new = new[: max(0, _ALL_FOLDERS - len(self._watched))]
         with suppress(NotShown, ServiceError):
             tree = await outside.tree(container_id)
             # the thread closes the tree: a caller that is cancelled must not close it under the thread
@@ -79,6 +81,13 @@ class Passing:
                         told.append(event)
 
     def take(self, watch: Watch, *shown: Container[str]) -> list[tuple[str, str]]:
-        """(name, kind) of what was noted for names that no listing in `shown` has, oldest first; all is forgotten."""
+        """(name, kind) of what was noted for names that no listing in `shown` has, oldest first; all is forgotten.
+
+        Their folder must be in one: that of a folder which was moved away is told by its old path.
+        """
         told = self._told.pop(watch, [])
-        return [(name, kind) for name, kind in told if not any(name in listing for listing in shown)]
+        return [(name, kind) for name, kind in told if not _in(name, shown) and _in(posixpath.dirname(name), shown)]
+
+
+def _in(name: str, listings: Iterable[Container[str]]) -> bool:
+    return not name or any(name in listing for listing in listings)

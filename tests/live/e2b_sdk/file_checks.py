@@ -113,6 +113,13 @@ def check_watch(box):
     assert [(event.name, event.type.value) for event in deep.get_new_events()] == [("later", "create")]
     box.commands.run("touch watched/later/x; rm watched/later/x")
     assert ("later/x", "remove") in [(event.name, event.type.value) for event in deep.get_new_events()]
+    box.commands.run("mv watched/later watched/moved")
+    assert [(event.name, event.type.value) for event in deep.get_new_events()] == [
+        ("later", "rename"),
+        ("moved", "create"),
+    ]
+    box.commands.run("touch watched/moved/y; rm watched/moved/y")
+    assert {event.name for event in deep.get_new_events()} == {"moved/y"}
     deep.stop()
     raises(NotFoundException, lambda: box.files.watch_dir("not-there"))
 
