@@ -159,7 +159,7 @@ def _sound(block: Block, roots: Roots, *, well_formed: bool) -> Answer | None:
     if (data := structured.of_text(block.body)) is not None and block.language in _DATA:
         read = _of_data(data, roots)
         return read if read.files else None
-    if block.language not in _TEXT:
+    if block.language not in _TEXT or structured.is_data(block.body):
         return None
     answer = _block(block, roots, well_formed=well_formed)
     return answer if answer is not None and not answer.problems else None

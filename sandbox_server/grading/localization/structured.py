@@ -15,6 +15,7 @@ _FUNCTION = ("function_name", "function", "method_name", "method")
 _FUNCTIONS = ("function_names", "functions", "method_names", "methods")
 _LINES = ("lines", "line_range")
 _LOCATION = frozenset({*_FILE, *_CLASS, *_FUNCTION, *_FUNCTIONS, *_LINES})
+_PATH = re.compile(r"(?:[^\s:]*/[^\s:/]*\.\w+|[^\s:/]+\.py)")
 _FUNCTION_CALL = re.compile(r"<function=(localization_finish|result|line_result|finish)>")
 _DEEPEST = 8
 
@@ -50,6 +51,11 @@ def of_text(text: str) -> object | None:
     if arguments is not None:
         return arguments
     return value if _has_shape(value) else None
+
+
+def is_data(text: str) -> bool:
+    """Whether `text` is a JSON object or list, of any form."""
+    return text.lstrip()[:1] in ("{", "[") and _json(text) is not None
 
 
 def function_calls(text: str) -> Iterator[Mapping[str, object]]:
@@ -133,7 +139,7 @@ def _names(fields: Mapping[object, object]) -> list[str]:
 
 def _by_path(value: Mapping[object, object]) -> list[Mapping[object, object]]:
     """The locations of `{"src/a.py": ["f", "Foo.bar"]}`; none if a key is no path."""
-    if all(isinstance(name, str) and ("/" in name or name.endswith(".py")) for name in value):
+    if all(isinstance(name, str) and _PATH.fullmatch(name) for name in value):
         return [{_FILE[0]: path, _FUNCTIONS[0]: names} for path, names in value.items()]
     return []
 

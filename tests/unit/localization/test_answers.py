@@ -155,7 +155,11 @@ def test_data_is_read_in_each_shape(said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "said", ['{"path": "src/a.py", "command": "view"}', '{"a": ["b"]}', "{}", '{"config": {"src/a.py": []}}']
+    "said",
+    [
+        *('{"path": "src/a.py", "command": "view"}', '{"a": ["b"]}', "{}", '{"config": {"src/a.py": []}}'),
+        *('{"@types/node": "^20"}', '```json\n{"http://a/b.py": 1}\n```'),
+    ],
 )
 def test_other_data_is_no_answer(said: str) -> None:
     """Arguments of another tool, printed as text, would end the rollout."""
