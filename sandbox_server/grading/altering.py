@@ -114,7 +114,7 @@ class Variants:
         return frozenset(test for unit in self.units for test in unit.tests)
 
 
-VERSION = 6
+VERSION = 7
 
 
 def names_tests(instance: TaskInstance) -> bool:

@@ -228,15 +228,16 @@ class _Making:
         self._quieted = files != texts.tests
         self._base_files = texts.base
         seed = f"{instance.instance_id}:{instance.row_sha256}"
+        base = {path: text for path, text in texts.base.items() if path in files}
+        if unexpected := files.keys() - expected:
+            bare = instance.model_copy(update={"files": {}})  # the tests' own would take the places of the repository's
+            base |= await self._runs.files_with(bare, b"", sorted(unexpected))
+        base = base if as_written else await asyncio.to_thread(_quiet, base, names)
         if self._named:
-            base = {path: text for path, text in texts.base.items() if path in files}
-            if unexpected := files.keys() - expected:
-                base |= await self._runs.files_with(instance, b"", sorted(unexpected))
-            base = base if as_written else await asyncio.to_thread(_quiet, base, names)
             fixed, kept = instance.fail_to_pass, instance.pass_to_pass
             self._units = await asyncio.to_thread(units, files, fixed, kept, seed=seed, base=base)
         else:
-            self._units = await asyncio.to_thread(unnamed_units, files, seed=seed)
+            self._units = await asyncio.to_thread(unnamed_units, files, seed=seed, base=base)
             text = inline(instance)
             if not self._units and text is not None and (unit := module_unit(COMMAND, text, seed=seed)):
                 files[COMMAND] = text
@@ -368,12 +369,12 @@ class _Making:
         return await run_under(self._runs, self._instance, patch, self._files, units, chosen, focus=focus)
 
     def _best(self, at: int) -> list[Variant]:
-        """The variants of a unit other than swaps (see `Kind`), if there are any.
+        """The variants of a unit that code cannot recognise, and of those the ones other than swaps, if there are any.
 
         Where tests have names and the others cover at most one site, also swaps of other sites: a hack that recognises
         alterations of the one must know those too.
         """
-        variants = self._kept[at]
+        variants = [variant for variant in self._kept[at] if not variant.public] or self._kept[at]
         others = [variant for variant in variants if variant.kind != "swap"]
         sites = {variant.site for variant in others}
         if not self._named or len(sites) > 1:

@@ -37,6 +37,8 @@ class Variant:
     """Exceptions, besides a failed assertion, that are a right reason for the test to fail."""
     site: str = ""
     """The assertion or parameter that is changed, unique within its unit."""
+    public: bool = False
+    """Whether the repository has the true text of what is changed, so that code can recognise it as altered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +55,11 @@ class Unit:
     """Renames `tests` to `aliases` in every run with any altered test; for tests whose names show what they expect."""
     aliases: tuple[str, ...] = ()
     """Names of `tests` after `label`, in the same order; () if the names stay."""
-    public: bool = False
-    """Whether the repository has the tests' true text, so that code can recognise an altered one."""
+
+    @property
+    def public(self) -> bool:
+        """Whether the repository has the true text of all that is altered, so that code can recognise it."""
+        return all(variant.public for variant in self.variants)
 
     @property
     def back(self) -> dict[str, str]:
@@ -77,12 +82,12 @@ class Unit:
                     "edits": [[edit.start, edit.end, edit.text] for edit in variant.edits],
                     "reasons": list(variant.reasons),
                     "site": variant.site,
+                    "public": variant.public,
                 }
                 for variant in self.variants
             ],
             "label": [[edit.start, edit.end, edit.text] for edit in self.label],
             "aliases": list(self.aliases),
-            "public": self.public,
         }
 
     @classmethod
@@ -94,12 +99,13 @@ class Unit:
                 tuple(Edit(*edit) for edit in variant["edits"]),
                 tuple(variant["reasons"]),
                 variant["site"],
+                variant["public"],
             )
             for variant in values["variants"]
         )
         label = tuple(Edit(*edit) for edit in values["label"])
         tests, aliases = tuple(values["tests"]), tuple(values["aliases"])
-        return cls(values["path"], values["name"], tests, variants, label, aliases, values["public"])
+        return cls(values["path"], values["name"], tests, variants, label, aliases)
 
 
 def edited(text: bytes, variants: Iterable[Variant], labels: Iterable[Edit] = ()) -> bytes:

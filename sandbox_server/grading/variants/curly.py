@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from random import Random
 
 from sandbox_server.grading.variants.base import Edit, Unit, Variant, by_turns, overlap
+from sandbox_server.grading.variants.known import Places, lies_in, marked
+from sandbox_server.grading.variants.known_curly import Repository, line_ends
 from sandbox_server.grading.variants.lexing import SUFFIXES
 from sandbox_server.grading.variants.literals import others
 from sandbox_server.grading.variants.tokens import Code
@@ -61,8 +63,8 @@ def units(
 ) -> Iterator[Unit]:
     """Units as `making.units` makes them, with up to `most` variants each, of the files in these languages."""
     codes = [Code.of(path, text) for path, text in sorted(files.items()) if path.endswith(SUFFIXES)]
-    before = [Code.of(path, text) for path, text in sorted(base.items()) if path.endswith(SUFFIXES)]
-    known = [code.words(range(len(code.tokens))) for code in before]
+    ends = [line_ends(files[code.path]) for code in codes]
+    known = Repository(base)
     tests: dict[tuple[int, range], list[str]] = {}
     for name in fixed:
         bodies = [(at, body) for at, code in enumerate(codes) for body in code.bodies(name)]
@@ -73,9 +75,10 @@ def units(
         code = codes[at]
         if any(at == other and _meet(body, there) for other, there in unaltered):
             continue
-        if made := _apart(by_turns([*_variants(code, body, rng)]), most):
-            public = any(code.words(body) in text for text in known)
-            yield Unit(code.path, names[0], tuple(names), tuple(made), public=public)
+        places = known.places(code, body, names, ends[at])
+        found = marked(by_turns([*_variants(code, body, places, rng)]), places)
+        if made := _apart(sorted(found, key=lambda variant: variant.public), most):
+            yield Unit(code.path, names[0], tuple(names), tuple(made))
 
 
 def _meet(one: range, other: range) -> bool:
@@ -91,11 +94,15 @@ def _apart(variants: Sequence[Variant], most: int) -> list[Variant]:
     return chosen
 
 
-def _variants(code: Code, body: range, rng: Random) -> Iterator[Variant]:
-    """First each table's column of expectations as a whole, then each single literal, then what expects none."""
+def _variants(code: Code, body: range, known: Places, rng: Random) -> Iterator[Variant]:
+    """First each table's column of expectations as a whole, then each single literal, then what expects none.
+
+    Of a table of which the repository has a part, the column of the other rows.
+    """
     columns, single = _columns(code, body), list(dict.fromkeys(_expected(code, body)))
     for column in columns:
-        changed = [(at, _changed(code, at, rng)) for at in column]
+        new = [at for at in column if not lies_in(known, code.tokens[at].start, code.tokens[at].end)]
+        changed = [(at, _changed(code, at, rng)) for at in new or column]
         for number in range(2):
             if edits := [_edit(code, at, texts[number % len(texts)]) for at, texts in changed if texts]:
                 yield Variant("value", tuple(edits), site=f"column {code.tokens[column[0]].start}")

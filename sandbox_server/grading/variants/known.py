@@ -1,43 +1,77 @@
-"""Finds tests that the repository already has word for word: code can compare and recognise an altered one."""
+"""Tells which false expectations code can recognise, because the repository has the true text of their place."""
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
-from sandbox_server.grading.variants.base import Source
-from sandbox_server.grading.variants.cases import Case
+from sandbox_server.grading.variants.base import Source, Variant
 from sandbox_server.grading.variants.expected import Function
 from sandbox_server.grading.variants.finding import Found, functions
 
+Places = Sequence[tuple[int, int]]
+"""Begin and end of parts of a test file, in bytes."""
+
 
 class Known:
-    """The tests in the repository's own files."""
+    """The statements of the repository's own test files, and the rows of their tables.
+
+    A test patch often adds a line to a test, or a row to its table. What was there before can be compared.
+    """
 
     def __init__(self, sources: Iterable[Source]) -> None:
-        there = [found for source in sources for found in functions(source)]
-        self._whole = {_words(found.function) for found in there}
-        self._bodies = {_body(found.function) for found in there}
-        self._rows = {row for found in there for row in _rows(found.function)}
+        self._statements: set[str] = set()
+        self._rows: dict[str, set[str]] = {}  # a test's name, or its body -> the rows of its tables
+        for source in sources:
+            self._statements.update(map(ast.dump, _statements(source.tree)))
+            for found in functions(source):
+                rows = {ast.dump(row) for row in _rows(found.function)}
+                for key in _keys(found):
+                    self._rows.setdefault(key, set()).update(rows)
 
-    def has(self, found: Found, case: Case | None = None) -> bool:
-        """Whether any file has the whole function, or this one case of it."""
-        if case is None:
-            return _words(found.function) in self._whole
-        return _body(found.function) in self._bodies and ast.dump(case.row) in self._rows
+    def places(self, found: Found) -> Places:
+        """The statements of a test that the repository has anywhere, and the rows that it has in the same test."""
+        rows = frozenset[str]().union(*(self._rows.get(key, ()) for key in _keys(found)))
+        there: list[ast.stmt | ast.expr] = [
+            *(one for one in _statements(found.function) if ast.dump(one) in self._statements),
+            *(one for one in _rows(found.function) if ast.dump(one) in rows),
+        ]
+        return [(found.source.start(one), found.source.end(one)) for one in there]
 
 
-def _words(function: Function) -> str:
-    return ast.dump(function)
-
-
-def _body(function: Function) -> str:
-    return "".join(map(ast.dump, function.body))
-
-
-def _rows(function: Function) -> set[str]:
-    lists = [
-        node
-        for decorator in function.decorator_list
-        for node in ast.walk(decorator)
-        if isinstance(node, ast.List | ast.Tuple)
+def marked(variants: Iterable[Variant], known: Places) -> list[Variant]:
+    """The variants, `public` where one of their edits lies in a place that is known."""
+    return [
+        replace(variant, public=any(lies_in(known, edit.start, edit.end) for edit in variant.edits))
+        for variant in variants
     ]
-    return {ast.dump(row) for one in lists for row in one.elts}
+
+
+def lies_in(places: Places, start: int, end: int) -> bool:
+    """Whether the bytes `start` to `end` are within one of them."""
+    return any(begin <= start and end <= to for begin, to in places)
+
+
+def _keys(found: Found) -> tuple[str, str]:
+    return found.name, "".join(map(ast.dump, found.function.body))
+
+
+def _statements(tree: ast.AST) -> Iterator[ast.stmt]:
+    defining = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    return (node for node in ast.walk(tree) if isinstance(node, ast.stmt) and not isinstance(node, defining))
+
+
+def _rows(function: Function) -> Iterator[ast.expr]:
+    """The parts of lists, tuples, sets and dictionaries that have several parts themselves."""
+    for node in ast.walk(function):
+        match node:
+            case ast.List(elts=parts) | ast.Tuple(elts=parts) | ast.Set(elts=parts) | ast.Dict(values=parts):
+                yield from (part for part in parts if _is_row(part))
+
+
+def _is_row(part: ast.expr) -> bool:
+    match part:
+        case ast.List(elts=values) | ast.Tuple(elts=values) | ast.Dict(values=values):
+            return len(values) > 1
+        case ast.Call(args=args, keywords=keywords):
+            return len(args) + len(keywords) > 1
+    return False

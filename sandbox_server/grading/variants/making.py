@@ -20,7 +20,7 @@ from sandbox_server.grading.variants.cases import (
 )
 from sandbox_server.grading.variants.expected import Scope
 from sandbox_server.grading.variants.finding import Found, find, functions
-from sandbox_server.grading.variants.known import Known
+from sandbox_server.grading.variants.known import Known, Places, marked
 from sandbox_server.grading.variants.sites import expectations, literal_variants, scope_of, variants_of
 
 MOST_VARIANTS = 8
@@ -43,16 +43,19 @@ def units(
     pools = _Pools()
     known = Known(_sources(base or {}))
     fixed, kept = list(fixed), list(kept)
-    made = [unit for found in find(_sources(files), fixed, kept) for unit in _units(found, pools, known, rng)]
+    made = [
+        unit for found in find(_sources(files), fixed, kept) for unit in _units(found, pools, known.places(found), rng)
+    ]
     return [*made, *curly.units(files, fixed, kept, rng, base=base or {}, most=MOST_VARIANTS)]
 
 
-def unnamed_units(files: Mapping[str, bytes], *, seed: str) -> list[Unit]:
-    """Units of all test functions in `files`, for rows that name no tests."""
+def unnamed_units(files: Mapping[str, bytes], *, seed: str, base: Mapping[str, bytes] | None = None) -> list[Unit]:
+    """Units of all test functions in `files`, for rows that name no tests; `base` as in `units`."""
     rng = Random(seed)
     pools = _Pools()
+    known = Known(_sources(base or {}))
     found = [one for source in _sources(files) for one in functions(source)]
-    return [unit for one in found if (unit := _with_cases(one, pools, rng)).variants]
+    return [unit for one in found if (unit := _with_cases(one, pools, known.places(one), rng)).variants]
 
 
 def module_unit(path: str, text: bytes, *, seed: str) -> Unit | None:
@@ -82,11 +85,10 @@ def _sources(files: Mapping[str, bytes]) -> list[Source]:
     return [source for source in found if source is not None]
 
 
-def _units(found: Found, pools: _Pools, known: Known, rng: Random) -> Iterator[Unit]:
+def _units(found: Found, pools: _Pools, known: Places, rng: Random) -> Iterator[Unit]:
     cases = tables(found.function)
     scope = scope_of(found.source, found.function, parameters(cases))
-    whole = _whole(found, pools, scope, rng)  # this also finds the parameters that are expectations
-    whole = replace(whole, public=known.has(found))
+    whole = _whole(found, pools, scope, known, rng)  # this also finds the parameters that are expectations
     by_case = list(_of_cases(found, cases, scope, known, rng)) if cases else []
     covered = {test for unit in by_case for test in unit.tests}
     # Alter by case if that covers all tests, or if some cases are P2P tests, which must stay unaltered.
@@ -96,26 +98,26 @@ def _units(found: Found, pools: _Pools, known: Known, rng: Random) -> Iterator[U
         yield from by_case or ([] if found.kept or not whole.variants else [whole])
 
 
-def _with_cases(found: Found, pools: _Pools, rng: Random) -> Unit:
+def _with_cases(found: Found, pools: _Pools, known: Places, rng: Random) -> Unit:
     """One unit for a function and its cases: without test names the cases cannot be told apart."""
     cases = tables(found.function)
     scope = scope_of(found.source, found.function, parameters(cases))
-    whole = _whole(found, pools, scope, rng)  # this also finds the parameters that are expectations
+    whole = _whole(found, pools, scope, known, rng)  # this also finds the parameters that are expectations
     rows = []
     for table in cases:
         for case in table:
             made = _of_case(found.source, table, case, scope.met, rng)
             rows += [replace(variant, site=f"{variant.site} at {found.source.start(case.row)}") for variant in made]
     rng.shuffle(rows)
-    return whole.with_variants(_sound(found.source, best_first([*whole.variants, *rows]), by_site=False))
+    return whole.with_variants(_sound(found.source, best_first([*whole.variants, *marked(rows, known)]), by_site=False))
 
 
-def _whole(found: Found, pools: _Pools, scope: Scope, rng: Random) -> Unit:
+def _whole(found: Found, pools: _Pools, scope: Scope, known: Places, rng: Random) -> Unit:
     made = variants_of(found.source, found.function.body, scope, rng, pools.of(found.source))
-    return Unit(found.source.path, found.name, tuple(found.fixed), tuple(_sound(found.source, made)))
+    return Unit(found.source.path, found.name, tuple(found.fixed), tuple(_sound(found.source, marked(made, known))))
 
 
-def _of_cases(found: Found, cases: Sequence[Table], scope: Scope, known: Known, rng: Random) -> Iterator[Unit]:
+def _of_cases(found: Found, cases: Sequence[Table], scope: Scope, known: Places, rng: Random) -> Iterator[Unit]:
     """One unit for each table row that sets an expected value."""
     names = bracketed([*found.fixed, *found.kept])
     source = found.source
@@ -125,18 +127,19 @@ def _of_cases(found: Found, cases: Sequence[Table], scope: Scope, known: Known, 
             tests = tests_of(cases, at, case, names)
             if not tests or taken.intersection(tests) or set(tests) - set(found.fixed):
                 continue
-            public = known.has(found, case)
             name = f"{found.name}[{names[tests[0]]}]"
-            if sound := _sound(source, _of_case(source, table, case, scope.met - case.shown, rng)):
+            made = _of_case(source, table, case, scope.met - case.shown, rng)
+            if sound := _sound(source, marked(made, known)):
                 taken.update(tests)
-                yield Unit(source.path, name, tuple(tests), tuple(sound), public=public)
+                yield Unit(source.path, name, tuple(tests), tuple(sound))
                 continue
             word = f"{rng.getrandbits(24):06x}"
             label = labelled(source, case, word)
-            if label and (sound := _sound(source, _of_case(source, table, case, scope.met & case.shown, rng), label)):
+            made = _of_case(source, table, case, scope.met & case.shown, rng) if label else []
+            if sound := _sound(source, marked(made, known), label):
                 taken.update(tests)
                 aliases = tuple(renamed(cases, at, case, test, word) for test in tests)
-                yield Unit(source.path, name, tuple(tests), tuple(sound), label, aliases, public)
+                yield Unit(source.path, name, tuple(tests), tuple(sound), label, aliases)
 
 
 def _of_case(source: Source, table: Table, case: Case, names: Set[str], rng: Random) -> list[Variant]:
@@ -155,13 +158,14 @@ def _of_case(source: Source, table: Table, case: Case, names: Set[str], rng: Ran
 def _sound(
     source: Source, variants: Iterable[Variant], label: Sequence[Edit] = (), *, by_site: bool = True
 ) -> list[Variant]:
-    """Variants that leave the file compiling; at most two change the same place.
+    """Variants that leave the file compiling, those that are not public first; at most two change the same place.
 
     `by_site`: sites take turns. Without test names the best kinds come first instead: one exit code tells of one
     altered test, so each must fool code that takes plausible values from the tests.
     """
     kept: list[Variant] = []
-    for variant in by_turns(list(variants)) if by_site else variants:
+    ordered = by_turns(list(variants)) if by_site else variants
+    for variant in sorted(ordered, key=lambda variant: variant.public):
         if len(kept) == MOST_VARIANTS:
             break
         if sum(overlap(variant, other) for other in kept) < 2 and _compiles(edited(source.text, [variant], label)):

@@ -22,6 +22,7 @@ class Code:
 
     path: str
     tokens: Sequence[Token]
+    """Without comments."""
     closing: Mapping[int, int]
     """Number of an opening bracket's token -> that of its closing one."""
     places: Mapping[str, Sequence[int]]

@@ -84,6 +84,30 @@ async def test_the_unpatched_tree_is_run_once_where_the_tests_do_not_build_with_
     assert (len(made.units), made.runs) == (2, runs)
 
 
+@pytest.mark.parametrize("usable", [True, False])
+async def test_what_the_repository_has_is_altered_only_if_nothing_else_can_be(usable: bool) -> None:
+    """A test that a test patch adds a line to was altered in its old lines too, which code can compare."""
+    base = "def test_0():\n    assert f(1) == 11\n"
+    whole = f"{base}    assert f(2) == 12\n"
+
+    class Grown(Runs):
+        async def read(self, instance: TaskInstance, paths: Iterable[str]) -> Texts:
+            texts = await super().read(instance, paths)
+            return replace(texts, tests={PATH: whole.encode()}, base={**texts.base, PATH: base.encode()})
+
+        async def run_altered(
+            self, instance: TaskInstance, patch: bytes, altered: Mapping[str, bytes], **how: Any
+        ) -> Run:
+            now = altered.get(PATH, whole.encode()).decode()
+            false = now != whole and (usable or not now.startswith(base))
+            passed = frozenset({"kept"} if false or not patch else {"kept", *instance.fail_to_pass})
+            return Run(VerdictName.RESOLVED if len(passed) == 2 else VerdictName.UNRESOLVED, "", 0, 0, passed=passed)
+
+    (unit,) = (await Certifying(Grown(1), Kept()).variants(task(1), "k")).units
+    assert unit.variants and {variant.public for variant in unit.variants} == {not usable}
+    assert unit.public is not usable
+
+
 async def test_a_single_test_in_another_language_needs_no_rehearsal() -> None:
     """Gold has been run under its true and its false values, and no pytest options have to be tried."""
 

@@ -330,6 +330,31 @@ def test_what_the_repository_has_word_for_word_is_known() -> None:
     assert [unit.public for unit in found] == [True, False]
 
 
+GROWN = {
+    "a line": ("    assert f(1) == 10\n    for n in 1, 2:\n        assert g(n) == 20\n", "    assert f(2) == 30\n"),
+    "a row": ("    for n, m in (\n        (1, 10),\n        (2, 20),\n", "        (3, 30),\n"),
+    "a key": ("    wanted = {\n        'a': (10, 20),\n", "        'b': (30, 30),\n"),
+}
+_ENDS = {"a line": "", "a row": "    ):\n        assert f(n) == m\n", "a key": "    }\n    assert f() == wanted\n"}
+
+
+@pytest.mark.parametrize("grown", GROWN)
+@pytest.mark.parametrize("named", [True, False])
+def test_what_a_test_patch_adds_to_a_test_is_altered_first(grown: str, named: bool) -> None:
+    """Code compared each line with the repository's: a line that is missing there tells that its test is altered."""
+    old, new = GROWN[grown]
+    base, text = (f"def test_x():\n{body}{_ENDS[grown]}".encode() for body in (old, old + new))
+    before = {"t/test_a.py": base}
+    if named:
+        (unit,) = units({"t/test_a.py": text}, ["t/test_a.py::test_x"], [], seed="", base=before)
+    else:
+        (unit,) = unnamed_units({"t/test_a.py": text}, seed="", base=before)
+    lines = set(base.split(b"\n"))
+    compared = [bool(lines - set(edited(text, [variant]).split(b"\n"))) for variant in unit.variants]
+    assert [variant.public for variant in unit.variants] == compared == sorted(compared)
+    assert not compared[0] and compared[-1] and not unit.public
+
+
 def test_values_of_a_sequence_are_altered_together_first() -> None:
     """Code that takes expected values from the test, where they add up as right ones must, would refuse all others."""
     unit, _ = only("def test_x():\n    assert split(10000, 3) == [3334, 3333, 3333]\n")

@@ -161,6 +161,36 @@ def test_what_the_repository_has_word_for_word_is_public() -> None:
     assert known.public and not new.public
 
 
+GROWN = {
+    "a_test.go": (
+        "func TestX(t *testing.T) {\n\tfor _, c := range []C{\n\t\t{1, 10},\n",
+        "\t\t{2, 20},\n",
+        '\t} {\n\t\tif got := f(c.a); got != c.b { t.Error("no") }\n\t}\n}\n',
+        "TestX",
+    ),
+    "a.test.js": ("it('x', () => {\n  expect(f(1)).toBe(10)\n", "  expect(f(2)).toBe(20)\n", "})\n", "x"),
+    "ATest.java": (
+        "class ATest {\n  @Test void x() {\n    assertEquals(10, f(1));\n",
+        "    assertEquals(20, f(2));\n",
+        "  }\n}\n",
+        "ATest.x",
+    ),
+    "a.rs": ("#[test]\nfn x() {\n    assert_eq!(f(1), 10);\n", "    assert_eq!(f(2), 20);\n", "}\n", "x"),
+}
+
+
+@pytest.mark.parametrize("path", GROWN)
+def test_what_a_test_patch_adds_to_a_test_is_altered_first(path: str) -> None:
+    """Code compared each line with the repository's: a line that is missing there tells that its test is altered."""
+    old, new, end, name = GROWN[path]
+    base, text = (f"{old}{added}{end}".encode() for added in ("", new))
+    (unit,) = made(path, text, [name], [], base)
+    lines = set(base.split(b"\n"))
+    compared = [bool(lines - set(edited(text, [variant]).split(b"\n"))) for variant in unit.variants]
+    assert [variant.public for variant in unit.variants] == compared == sorted(compared)
+    assert not compared[0] and not unit.public
+
+
 PIECES = [
     "func",
     "fn",
