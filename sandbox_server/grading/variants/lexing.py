@@ -19,16 +19,14 @@ _QUOTED = r'"(?:\\.|[^"\\\n])*"'
 _RUNE = r"'(?:\\[^\n][^'\n]{0,9}|[^'\\\n\x80-\xff]|[\x80-\xff]{2,4})'"
 _STRINGS = {
     ".go": rf"{_QUOTED}|`[^`]*`|{_RUNE}",
-    ".java": rf'"{{3}}(?:\\.|[^\\])*?"{{3}}|{_QUOTED}|{_RUNE}',
-    ".rs": rf'\b[bc]?r(?P<hashes>\#*)".*?"(?P=hashes)|"(?:\\.|[^"\\])*"|{_RUNE}',
+    ".java": rf"{_QUOTED}|{_RUNE}",
+    ".rs": rf'"(?:\\.|[^"\\])*"|{_RUNE}',
     "": r""""(?:\\\r\n|\\.|[^"\\\n])*"|'(?:\\\r\n|\\.|[^'\\\n])*'""",
 }
-_BLOCK = {".rs": "(?!)"}
-"""Block comments that do not end at the first sign of an end."""
 _TOKENS = {
     suffix: re.compile(
         rf"""\s+
-        |(?P<comment>//[^\r\n]*|{_BLOCK.get(suffix, r"/[*].*?[*]/")})
+        |(?P<comment>//[^\r\n]*)
         |(?P<string>{strings})
         |(?P<number>\d(?:\w|\.(?![.A-Za-z_]))*)
         |(?P<word>'?[A-Za-z_$\x80-\xff][\w$\x80-\xff]*)
@@ -38,6 +36,13 @@ _TOKENS = {
     )
     for suffix, strings in _STRINGS.items()
 }
+_INSIDE = {
+    '"': re.compile(r'(?:\\\r\n|\\.|[^"\\\n])*', re.DOTALL),
+    "'": re.compile(r"(?:\\\r\n|\\.|[^'\\\n])*", re.DOTALL),
+}
+"""Quote -> what may follow it within a string of one line."""
+_RAW = re.compile(r'\b[bc]?r(#*)"')
+_TEXT_BLOCK = re.compile(r'"{3}(?:\\.|[^\\])*?"{3}', re.DOTALL)
 _NESTED = re.compile(r"/\*|\*/")
 _REGEX = re.compile(r"/(?![*/])(?:\\[^\n]|\[(?:\\[^\n]|[^\]\\\n])*\]|[^/\\\[\n])+/[a-z]*")
 _BEFORE_VALUE = "return typeof case in of delete void throw new instanceof else do yield await default extends"
@@ -49,6 +54,7 @@ _CLOSING_TAG = re.compile(r"</[^<>]*>")
 _ATTRIBUTE_TEXT = re.compile(r"""\s*("[^"]*"|'[^']*')""")
 _JSX_TEXT = re.compile(r"[^<{]+")
 _OPENING, _CLOSING = "([{", ")]}"
+_QUOTES = "\"'`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +83,15 @@ def lexed(path: str, text: bytes) -> list[Token]:
     return lexer.tokens
 
 
+class _Unclosed(Exception):  # it ends the reading of a template, and is no error
+    """The text ends within a template."""
+
+
 class _Lexer:
-    def __init__(self, text: str, suffix: str) -> None:
+    """Reads in time that grows no faster than the text: an end that is missing is searched for once."""
+
+    def __init__(self, text: str, suffix: str, around: "_Lexer | None" = None) -> None:
+        """`around`: the lexer of the template within which this one reads."""
         self._text = text
         self._suffix = suffix
         self._script = suffix in SCRIPTS
@@ -87,6 +100,9 @@ class _Lexer:
         self.tokens: list[Token] = []
         self._last = ("", "")
         """Kind and text of the last token that is no comment."""
+        self._around = around
+        self._unclosed: dict[str, int] = around._unclosed if around else {}
+        """Opening sign -> up to where nothing closes it, as one that nothing closed was read to there."""
 
     def code(self, at: int, *, inner: bool = False) -> int:
         """Read from `at`; `inner`: to the bracket that closes one before it. Returns the position after that."""
@@ -94,17 +110,14 @@ class _Lexer:
         if not at and self._script and self._text.startswith("#!"):
             at = self._add("text", 0, self._text.find("\n") if "\n" in self._text else len(self._text))
         while at < len(self._text):
-            found = self._pattern.match(self._text, at)
-            assert found is not None  # the last alternative matches any character
-            kind, text, before = found.lastgroup, found[0], self._last
-            if kind == "hashes":
-                kind = "string"
-            if kind is None:
-                at = found.end()
+            kind, end = self._next(at)
+            text, before = self._text[at:end], self._last
+            if not kind:
+                at = end
             elif text in ("/", "/*", "`", "<", "'") or (kind == "word" and text[0] == "'"):
-                at = self._special(kind, text, at, open_)
+                at = self._special(kind, text, at)
             else:
-                at = self._add(kind, at, found.end())
+                at = self._add(kind, at, end)
                 if kind == "sign" and text in _OPENING:
                     open_.append(before)
                 elif kind == "sign" and text in _CLOSING:
@@ -115,6 +128,33 @@ class _Lexer:
                         self._last = ("sign", "if()")
         return at
 
+    def _next(self, at: int) -> tuple[str, int]:
+        """Kind and end of what begins at `at`; white space has no kind."""
+        text, first = self._text, self._text[at]
+        if self._suffix == ".rs" and first in "bcr" and (raw := _RAW.match(text, at)) and not self._is_open('r"', at):
+            end = text.find(f'"{raw[1]}', raw.end())
+            if end >= 0:
+                return "string", end + 1 + len(raw[1])
+            self._unclosed['r"'] = len(text)
+        if self._suffix == ".java" and text.startswith('"""', at) and not self._is_open('"""', at):
+            if block := _TEXT_BLOCK.match(text, at):
+                return "string", block.end()
+            self._unclosed['"""'] = len(text)
+        if first in _QUOTES and self._is_open(first, at):
+            return "stray", at + 1
+        found = self._pattern.match(text, at)
+        assert found is not None  # the last alternative matches any character
+        kind = found.lastgroup or ""
+        if first == '"' and self._suffix == ".rs" and kind == "stray":
+            self._unclosed[first] = len(text)
+        elif (first == '"' and kind == "stray") or (first == "'" and self._script and kind in ("stray", "word")):
+            inside = _INSIDE[first].match(text, at + 1)
+            self._unclosed[first] = inside.end() if inside else at + 1
+        return kind, found.end()
+
+    def _is_open(self, opening: str, at: int) -> bool:
+        return at < self._unclosed.get(opening, 0)
+
     def _add(self, kind: str, start: int, end: int) -> int:
         token = Token(kind, self._text[start:end], start)  # type: ignore[arg-type]  # the names of the pattern's groups
         self.tokens.append(token)
@@ -122,23 +162,38 @@ class _Lexer:
             self._last = (kind, token.text)
         return end
 
-    def _special(self, kind: str, text: str, at: int, open_: list[tuple[str, str]]) -> int:
+    def _special(self, kind: str, text: str, at: int) -> int:
         """What the pattern alone cannot tell."""
-        if text == "/*" and self._suffix == ".rs":
-            depth = 0
-            for mark in _NESTED.finditer(self._text, at):
-                depth += 1 if mark[0] == "/*" else -1
-                if not depth:
-                    return self._add("comment", at, mark.end())
-        elif text == "`" and self._script:
+        if text == "/*":
+            if end := self._comment_end(at):
+                return self._add("comment", at, end)
+        elif text == "`" and self._script and kind == "stray" and not self._is_open("`", at):
             return self._template(at)
-        elif text == "/" and self._script and (regex := _REGEX.match(self._text, at)) and self._begins_regex(at):
-            return self._add("string", at, regex.end())
+        elif text == "/" and self._script and not self._is_open("/", at) and self._begins_regex(at):
+            if regex := _REGEX.match(self._text, at):
+                return self._add("string", at, regex.end())
+            line = self._text.find("\n", at)
+            self._unclosed["/"] = line if line >= 0 else len(self._text)
         elif text == "<" and self._elements and self._begins_element() and _ELEMENT.match(self._text, at):
             return self._element(at)
         elif kind == "word":  # 'a is a lifetime in Rust, and an open quote elsewhere
             return self._add("word", at, at + len(text)) if self._suffix == ".rs" else self._add("stray", at, at + 1)
         return self._add(kind, at, at + len(text))
+
+    def _comment_end(self, at: int) -> int:
+        """The end of a comment between signs; 0 if it has none."""
+        if self._is_open("/*", at):
+            return 0
+        if self._suffix == ".rs":
+            depth = 0
+            for mark in _NESTED.finditer(self._text, at):
+                depth += 1 if mark[0] == "/*" else -1
+                if not depth:
+                    return mark.end()
+        elif (end := self._text.find("*/", at + 2)) >= 0:
+            return end + 2
+        self._unclosed["/*"] = len(self._text)
+        return 0
 
     def _begins_regex(self, at: int) -> bool:
         kind, text = self._last
@@ -159,13 +214,19 @@ class _Lexer:
     def _template(self, at: int) -> int:
         """One token, with all values that come in."""
         to = at + 1
-        while to < len(self._text):
-            if self._text[to] == "`":
-                return self._add("string", at, to + 1)
-            if self._text.startswith("${", to):
-                to = _Lexer(self._text, self._suffix).code(to + 2, inner=True)
-            else:
-                to += 2 if self._text[to] == "\\" else 1
+        try:
+            while to < len(self._text):
+                if self._text[to] == "`":
+                    return self._add("string", at, to + 1)
+                if self._text.startswith("${", to):
+                    to = _Lexer(self._text, self._suffix, around=self).code(to + 2, inner=True)
+                else:
+                    to += 2 if self._text[to] == "\\" else 1
+            raise _Unclosed
+        except _Unclosed:
+            self._unclosed["`"] = len(self._text)
+            if self._around is not None:
+                raise
         return self._add("stray", at, at + 1)
 
     def _element(self, at: int) -> int:
@@ -180,10 +241,12 @@ class _Lexer:
                 self._add("sign", at, at + 1)
                 at = self._add("string", said.start(1), said.end())
             else:
-                found = self._pattern.match(self._text, at)
-                assert found is not None
-                end = found.end() if found.lastgroup in (None, "comment", "word", "number") else at + 1
-                at = self._add(found.lastgroup, at, end) if found.lastgroup else end
+                kind, end = self._next(at)
+                if self._text.startswith("/*", at):
+                    end = self._comment_end(at)
+                    kind = "comment" if end else "sign"
+                end = end if kind in ("", "comment", "word", "number") else at + 1
+                at = self._add(kind, at, end) if kind else end
         at = self._add("sign", at, at + 1)
         while at < len(self._text):  # its children
             if tag := _CLOSING_TAG.match(self._text, at):
