@@ -30,11 +30,13 @@ from sandbox_server.grading.altering import (
     together,
 )
 from sandbox_server.grading.base import Aside, CertificateStore, Claims, TestRun
+from sandbox_server.grading.data_units import units_of_data
 from sandbox_server.grading.odds import patterns
 from sandbox_server.grading.reasons import failures, of, right, tells_of
 from sandbox_server.grading.run_gate import RunGate
 from sandbox_server.grading.stubbing import fix_changes, limited, read_fix, stub_passes
 from sandbox_server.grading.variants.base import Unit, Variant
+from sandbox_server.grading.variants.data import is_data, variants_of_data
 from sandbox_server.grading.variants.making import MOST_VARIANTS, module_unit, units, unnamed_units
 from sandbox_server.grading.variants.quiet import quiet
 from sandbox_server.verdicts import VerdictName
@@ -163,6 +165,8 @@ class _Making:
         self._base_files: Mapping[str, bytes] = {}
         """Of the unpatched tree: the files with tests, and those that gold changes."""
         self._units: list[Unit] = []
+        self._data: list[Unit] = []
+        """Of the tests' files of data, each with one variant; which tests read it is not known yet."""
         self._kept: dict[int, list[Variant]] = {}
         self._named = names_tests(instance)
         self._always: frozenset[str] = frozenset()
@@ -177,7 +181,7 @@ class _Making:
         if not self._gold.strip():
             return Variants(why="no gold patch is known")
         await self._read()
-        if not self._units:
+        if not (self._units or self._data):
             why = "none of its tests says what it expects in a way that can be altered"
             return Variants(why=why, stubs=await self._stubs(), runs=self._count)
         if why := await self._base():
@@ -186,6 +190,7 @@ class _Making:
         for number in range(MOST_VARIANTS):
             if not await self._round(number):
                 break
+        await self._alter_data()
         focus = await self._rehearse()
         kept = [unit.with_variants(self._best(at)) for at, unit in enumerate(self._units) if self._kept.get(at)]
         paths = {unit.path for unit in kept}
@@ -243,6 +248,12 @@ class _Making:
                 files[COMMAND] = text
                 self._units = [unit]
         self._files = {path: files[path].decode() for path in {unit.path for unit in self._units}}
+        if self._named:
+            rng = Random(seed)
+            data = {path: text for path, text in sorted(texts.tests.items()) if is_data(path)}
+            made = {path: variants_of_data(text, base.get(path, b""), rng) for path, text in data.items()}
+            self._data = [Unit(path, "", (), (variant,)) for path, variants in made.items() for variant in variants]
+            self._files |= {unit.path: data[unit.path].decode() for unit in self._data}
 
     async def _base(self) -> str:
         """Record what gold passes; returns why the instance cannot be certified, or ""."""
@@ -282,6 +293,29 @@ class _Making:
         for at in await self._sift(chosen):
             self._kept.setdefault(at, []).append(chosen[at])
         return True
+
+    async def _alter_data(self) -> None:
+        """For tests of which at most the opposite can be said: alter the files of data that they read."""
+        units = enumerate(self._units)
+        swapped = {at for at, _ in units if all(variant.kind == "swap" for variant in self._kept.get(at, ()))}
+        strong = {test for at in self._kept.keys() - swapped for test in self._units[at].tests}
+        weak = frozenset(test for test in self._instance.fail_to_pass if test in self._always - strong)
+
+        async def gold(unit: Unit) -> TestRun | None:
+            if self._over():
+                return None
+            await self._gate.wait()
+            self._count += 1
+            return await run_under(self._runs, self._instance, self._gold, self._files, [unit], {0: unit.variants[0]})
+
+        for unit in await units_of_data(self._data if weak else (), weak, self._always, self._told, gold):
+            met = [at for at in swapped & self._kept.keys() if set(unit.tests) & set(self._units[at].tests)]
+            # A test belongs to one unit, or it would be altered where another one leaves it true.
+            if all(set(self._units[at].tests) <= set(unit.tests) for at in met):
+                for at in met:
+                    del self._kept[at]
+                self._kept[len(self._units)] = list(unit.variants)
+                self._units.append(unit)
 
     async def _sift(self, chosen: Chosen) -> set[int]:
         """The units in `chosen` whose variants fail for gold and for the unpatched tree and disturb no other test."""

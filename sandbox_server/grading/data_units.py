@@ -1,0 +1,38 @@
+"""Finds out which tests an altered file of data makes false."""
+
+from collections.abc import Awaitable, Callable, Iterable, Set
+from dataclasses import replace
+
+from sandbox_server.grading.base import TestRun
+from sandbox_server.grading.reasons import right, tells_of
+from sandbox_server.grading.variants.base import Unit
+from sandbox_server.verdicts import VerdictName
+
+
+async def units_of_data(
+    candidates: Iterable[Unit],
+    wanted: Set[str],
+    always: Set[str],
+    told: Set[str],
+    gold: Callable[[Unit], Awaitable[TestRun | None]],
+) -> list[Unit]:
+    """The candidates with the tests that gold fails under them, by an assertion; those of the same tests as one unit.
+
+    `wanted`: the tests that may fail; `always`: those that gold passes; `told`: those that its log names. `gold` runs
+    it under a candidate; None ends the search. No two units share a test.
+    """
+    found: dict[frozenset[str], Unit] = {}
+    for candidate in candidates:
+        run = await gold(candidate)
+        if run is None:
+            break
+        failed = frozenset(always - run.passed)
+        if run.name is not VerdictName.UNRESOLVED or not failed or not failed <= wanted:
+            continue
+        if not (right(run.log, failed, ()) and all(tells_of(run.log, test) for test in failed & told)):
+            continue
+        if failed in found and found[failed].path == candidate.path:
+            found[failed] = found[failed].with_variants((*found[failed].variants, *candidate.variants))
+        elif not any(failed & tests for tests in found):
+            found[failed] = replace(candidate, tests=tuple(sorted(failed)))
+    return list(found.values())

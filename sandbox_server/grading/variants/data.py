@@ -1,0 +1,41 @@
+"""Variants of the tests' files of data: snapshots, golden files, tables. A word or a number in them is changed.
+
+Code that takes what a test expects from such a file passes the test, and fails its opposite too.
+"""
+
+import ast
+import re
+from random import Random
+
+from sandbox_server.grading.variants.base import Edit, Variant
+from sandbox_server.grading.variants.lexing import SUFFIXES
+from sandbox_server.grading.variants.literals import others
+
+MOST = 8
+"""Places tried in each file; each costs a run."""
+_CODE = (".py", ".pyi", ".pyx", ".sh", ".rb", ".php", ".c", ".h", ".cc", ".cpp", ".cfg", ".toml", ".ini", *SUFFIXES)
+_PLACE = re.compile(rb"""(?<![\w.\\-])(?:[A-Za-z]{3,40}|\d{1,15})(?![\w.]|["']?[ ]*:)""")
+"""A whole word or number that is no key."""
+
+
+def is_data(path: str) -> bool:
+    """Whether a file of that name holds neither code nor a configuration."""
+    return not path.endswith(_CODE)
+
+
+def variants_of_data(text: bytes, base: bytes, rng: Random) -> list[Variant]:
+    """Up to `MOST` variants, each of one place in the lines that the repository's `base` does not have."""
+    there = set(base.split(b"\n"))
+    places: list[tuple[int, int]] = []
+    start = 0
+    for line in text.split(b"\n"):
+        if line not in there:
+            places += [(start + found.start(), start + found.end()) for found in _PLACE.finditer(line)]
+        start += len(line) + 1
+    made = []
+    for begin, end in rng.sample(places, min(MOST, len(places))):
+        word = text[begin:end].decode()
+        literal, value = (word, ast.Constant(int(word))) if word.isdigit() else (f'"{word}"', ast.Constant(word))
+        for other in others(literal, value, rng)[:1]:
+            made.append(Variant("value", (Edit(begin, end, other.strip('"')),), site=str(begin)))
+    return made
