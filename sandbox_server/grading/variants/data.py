@@ -13,6 +13,8 @@ from sandbox_server.grading.variants.literals import others
 
 MOST = 8
 """Places tried in each file; each costs a run."""
+MOST_BYTES = 64 << 10
+"""Larger files stay as they are: each run of a certificate would be sent them."""
 _CODE = (".py", ".pyi", ".pyx", ".sh", ".rb", ".php", ".c", ".h", ".cc", ".cpp", ".cfg", ".toml", ".ini", *SUFFIXES)
 _PLACE = re.compile(rb"""(?<![\w.\\-])(?:[A-Za-z]{3,40}|\d{1,15})(?![\w.]|["']?[ ]*:)""")
 """A whole word or number that is no key."""
@@ -24,7 +26,12 @@ def is_data(path: str) -> bool:
 
 
 def variants_of_data(text: bytes, base: bytes, rng: Random) -> list[Variant]:
-    """Up to `MOST` variants, each of one place in the lines that the repository's `base` does not have."""
+    """Up to `MOST` variants, each of one place in the lines that the repository's `base` does not have.
+
+    None of a file above `MOST_BYTES`.
+    """
+    if len(text) > MOST_BYTES:
+        return []
     there = set(base.split(b"\n"))
     places: list[tuple[int, int]] = []
     start = 0

@@ -102,7 +102,7 @@ class _Lexer:
         """Kind and text of the last token that is no comment."""
         self._around = around
         self._unclosed: dict[str, int] = around._unclosed if around else {}
-        """Opening sign -> up to where nothing closes it, as one that nothing closed was read to there."""
+        """Opening sign -> up to where none is closed, because one before was read to there in vain."""
 
     def code(self, at: int, *, inner: bool = False) -> int:
         """Read from `at`; `inner`: to the bracket that closes one before it. Returns the position after that."""

@@ -77,4 +77,5 @@ def test_only_new_values_are_altered() -> None:
     assert was == {b"other", b"word", b"34"}
     assert all(edited(text, [variant]) != text for variant in made)
     assert len(variants_of_data(b"word " * 100, b"", Random(1))) == MOST
+    assert not variants_of_data(b"word " * 20_000, b"", Random(1))
     assert is_data("a/x.snap") and is_data("golden.json") and not any(map(is_data, ("a.py", "a.test.ts", "tox.ini")))
