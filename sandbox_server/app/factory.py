@@ -1,6 +1,7 @@
 """Creates the application: parts in the lifespan, discovered protocols, and middleware for access and failures."""
 
 import asyncio
+import functools
 import os
 import sys
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -12,7 +13,7 @@ from typing import cast
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import SecretStr
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from sandbox_server import __version__, plugins, protocols, traces
 from sandbox_server.app import failures, health, rights
@@ -62,19 +63,11 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
         description="Sandboxes and grading for RL training of software-engineering agents.",
         version=__version__,
         lifespan=lifespan,
-        routes=[Route("/openapi.json", _describe)],
+        routes=[Route("/openapi.json", _describe), *built_routes(guarded=bool(settings.api_keys))],
         openapi_url=None,  # FastAPI's own routes: one blocks the loop, and its pages load scripts from another host
         # traces and metrics are our own: FastAPI would look at each request whether somebody has set up OpenTelemetry
         telemetry={"tracing": False, "metrics": False, "logs": False},
-        responses=refusals(422, 401, 413),
     )
-    guards = [Depends(rights.admit_routed)] if settings.api_keys else []
-    app.include_router(health.ROUTER, dependencies=guards)
-    routers = [cast(APIRouter, router) for router in plugins.discover(protocols, "ROUTER").values()]
-    for router in routers:
-        app.include_router(router, dependencies=guards)
-    for pages in ROUTERS:
-        app.include_router(pages)
     keys, view_keys = _texts(settings.api_keys), _texts(settings.view_keys)
     app.state.logins = Logins(role_of(keys, view_keys), [*keys, *view_keys])
     app.state.followed = set()
@@ -86,15 +79,38 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
         openenv_idle_s=settings.openenv_idle_s,
     )
     failures.install(app)
-    _warm(app)
-    _add_middleware(app, settings, routers)
+    composition.rewards()  # loads now what would block the loop at the first request
+    _add_middleware(app, settings)
     return app
 
 
-def _add_middleware(app: FastAPI, settings: Settings, routers: Sequence[APIRouter]) -> None:
+@functools.cache
+def built_routes(*, guarded: bool) -> Sequence[BaseRoute]:
+    """Routes of all protocols and pages, with rights asked for if `guarded`.
+
+    FastAPI would build them at the first request and block the loop for 100 ms of CPU. Here they are built once for all
+    applications of a process.
+    """
+    every = APIRouter(responses=refusals(422, 401, 413))
+    guards = [Depends(rights.admit_routed)] if guarded else []
+    for router in (health.ROUTER, *_protocols()):
+        every.include_router(router, dependencies=guards)
+    for pages in ROUTERS:
+        every.include_router(pages)
+    nowhere = {"type": "http", "method": "GET", "path": "/-", "root_path": "", "headers": [], "query_string": b""}
+    for route in every.routes:
+        route.matches(nowhere)
+    return tuple(every.routes)
+
+
+def _protocols() -> list[APIRouter]:
+    return [cast(APIRouter, router) for router in plugins.discover(protocols, "ROUTER").values()]
+
+
+def _add_middleware(app: FastAPI, settings: Settings) -> None:
     """Wrap the routes; the middleware added last sees a request first."""
     admit = rights.admit if settings.api_keys else None
-    app.add_middleware(Direct, routes=bare_routes(routers), refuse=failures.service_error, admit=admit)
+    app.add_middleware(Direct, routes=bare_routes(_protocols()), refuse=failures.service_error, admit=admit)
     by_hosts = [cast(ByHost, given) for given in _given("BY_HOST")]
     tunnels = Tunnels(most=settings.box_port_connections, open_s=settings.box_port_open_s)
     for by_host in by_hosts:
@@ -138,14 +154,6 @@ async def _describe(request: Request) -> Response:
 
 def _texts(keys: Iterable[SecretStr]) -> list[str]:
     return [key.get_secret_value() for key in keys]
-
-
-def _warm(app: FastAPI) -> None:
-    """Build now what would otherwise block the loop: rewards at startup, routes at the first request that matches."""
-    composition.rewards()
-    nowhere = {"type": "http", "method": "GET", "path": "/-", "root_path": "", "headers": [], "query_string": b""}
-    for route in app.routes:
-        route.matches(nowhere)
 
 
 def _given(attribute: str) -> list[object]:

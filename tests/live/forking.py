@@ -218,6 +218,8 @@ def main() -> None:
     for package, attribute in _PLUGINS:
         plugins.discover(package, attribute)
     composition.rewards()
+    for guarded in (False, True):
+        importlib.import_module("sandbox_server.app.factory").built_routes(guarded=guarded)
     # the first client of a server reads the CA certificates, for 25 ms of CPU; kept as in the conftest.py at the root
     transports.create_ssl_context = functools.cache(transports.create_ssl_context)
     httpx.AsyncClient(trust_env=False)
