@@ -1,7 +1,8 @@
 #!/bin/sh
 # Runs the tests: most in parallel, then beside each other alone those that no others may run beside, and one by one those
 # that need the machine to themselves (`conftest.py`). The second kind mostly waits: the unit tests run in the CPU time that
-# it leaves, with a lower priority and a cache of their own, because pytest's knows one run at a time. They do not run twice.
+# it leaves, in two processes, with a lower priority and a cache of their own, because pytest's knows one run at a time. They do
+# not run twice.
 # Arguments go to each run of pytest; TEST_WORKERS is the number of parallel tests: two more than CPUs, because most tests wait.
 # If only a few tests failed, they run once more, alone and after all others, and are reported as unsteady. Find the cause:
 # such a test needs more of the machine than it may, or conflicts with another one. A failed collection is no such test.
@@ -29,7 +30,7 @@ ran='' failed=0
 rm -f "$failures"
 run -n "${TEST_WORKERS:-$(($(nproc) + 2))}" --dist loadfile --no-loadscope-reorder -m 'not alone and not apart and not pure' "$@"
 said=$(mktemp)
-nice -n 5 .venv/bin/pytest -m pure -o cache_dir=.cache/pytest-pure "$@" >"$said" 2>&1 &
+nice -n 5 .venv/bin/pytest -n 2 --dist loadfile -m pure -o cache_dir=.cache/pytest-pure "$@" >"$said" 2>&1 &
 pure=$!
 run -n 2 --dist loadfile -m apart "$@"
 wait "$pure" && pure=0 || pure=$?
