@@ -32,7 +32,7 @@ async def _stalls_during(work: float, block: float) -> tuple[float, float]:
 async def test_a_computation_is_seen_as_busy(capsys: pytest.CaptureFixture[str]) -> None:
     """A slow parser would show only in the clients' latencies."""
     busy, _ = await _stalls_during(0.4, 0)
-    assert 0.25 < busy < 0.6
+    assert 0.2 < busy < 0.6
     out, _ = capsys.readouterr()
     assert "event loop stood still" in out and "_stalls_during" in out
 
@@ -57,7 +57,7 @@ async def test_a_stall_is_seen_while_no_file_can_be_opened(capsys: pytest.Captur
 async def test_a_blocking_call_is_seen_as_blocked() -> None:
     """A synchronous call takes no CPU, and stops every session all the same."""
     busy, blocked = await _stalls_during(0, 0.4)
-    assert blocked > 0.25 and busy < 0.05
+    assert blocked > 0.2 and busy < 0.05
 
 
 async def test_an_idle_loop_has_no_stalls() -> None:
