@@ -16,7 +16,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-from .serving import OCI_RUNTIME, Server, bash, docker, editor, serving, until
+from .serving import OCI_RUNTIME, UNGRADED, Server, bash, docker, editor, serving, until
 
 FILE = "/workspace/samples__ledger__1.2/n.py"
 
@@ -26,7 +26,7 @@ def server(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
     """One server for all copies."""
     # (gVisor takes ten times as long for the calls that walk a tree)
     bounds = {"checkpoints_mb": 64, "checkpoint_timeout_s": 120 if OCI_RUNTIME else 10, "command_timeout_s": 25}
-    with serving(tmp_path_factory.mktemp("forks"), rows, pool_group=4, **bounds) as server:
+    with serving(tmp_path_factory.mktemp("forks"), rows, pool_group=4, allow_ungradable=1, **bounds) as server:
         yield server
 
 
@@ -94,7 +94,7 @@ def test_each_copy_is_graded_for_itself(server: Server) -> None:
 
 def test_from_an_earlier_action_and_from_the_end(server: Server) -> None:
     """A copy has what came after its action; or an ended session cannot be copied."""
-    sid = server.begin()
+    sid = server.begin(UNGRADED)
     for number in (1, 2, 3):
         server.run(sid, f"echo {number} >> n; x{number}={number}; date +%N > rolled-{number}")
     assert "\r\n1 2[" in server.run(fork(server, sid, at=2)[0], "echo $x1 $x2 $x3")
@@ -315,8 +315,8 @@ def test_a_session_leaves_checkpoints(serve: Callable[..., Server], setting: dic
 
 def test_a_killed_server_keeps_copies(serve: Callable[..., Server]) -> None:
     """A copy is lost with its server, or leaks; or a half made one becomes a session."""
-    server = serve(reaper_period_s=1)
-    sid = server.begin()
+    server = serve(reaper_period_s=1, allow_ungradable=1)
+    sid = server.begin(UNGRADED)
     server.run(sid, "x=5; echo a > f")
     (copy,) = fork(server, sid)
     server.run(copy, "y=6")

@@ -147,7 +147,7 @@ def test_a_second_work_tree_stays_out(live: Server) -> None:
 
     What the repository has, and what only looks like a work tree, stays in.
     """
-    sid = live.begin()
+    sid = live.begin(UNGRADED)
     live.run(
         sid,
         f"{_ME}; echo x > x; git add x; git commit -qm x; git worktree add -q wt; git worktree add -q -b b deep/wt;"

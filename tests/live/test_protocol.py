@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from .serving import Server, bash, until
+from .serving import UNGRADED, UNREAD, Server, bash, until
 
 
 @pytest.mark.parametrize("sid", [None, 0, 1, -1, "", "0", "01", " 1", "x", "null", 2**63, 10**30, "9" * 5000])
@@ -45,7 +45,7 @@ def test_rewards_and_postprocesses_at_once(live: Server) -> None:
 
 def test_two_actions_at_once(live: Server) -> None:
     """Two actions of one session mix their text in the terminal, or one of them is lost."""
-    sid = live.begin()
+    sid = live.begin(UNREAD)
     with ThreadPoolExecutor(2) as pool:
         said = list(pool.map(lambda n: live.run(sid, f"sleep 0.5; echo a$(({n}+0))"), (1, 2)))
     assert "\r\na1[" in said[0] and "a2[" not in said[0]
@@ -56,7 +56,7 @@ def test_two_actions_at_once(live: Server) -> None:
 
 def test_an_action_before_the_end_of_a_postprocess(live: Server) -> None:
     """A postprocess during a running action interrupts it, or reads the tree before the action's last write."""
-    sid = live.begin()
+    sid = live.begin(UNGRADED)
     with ThreadPoolExecutor(2) as pool:
         acting = pool.submit(live.run, sid, "sleep 1.5; echo late > late.txt; echo do$((1+1))ne")
         until(lambda: live.runs(sid, "sleep 1.5"), what="the action under way")
@@ -98,7 +98,7 @@ def test_clients_that_hang_up(serve: Callable[..., Server]) -> None:
 
 def test_an_idempotency_key_runs_once(live: Server) -> None:
     """A retried action runs twice."""
-    sid = live.begin()
+    sid = live.begin(UNREAD)
     with ThreadPoolExecutor(2) as pool:
         said = set(pool.map(lambda _: live.run(sid, "sleep 0.3; echo once >> n; wc -l < n", "key-1"), range(2)))
     assert len(said) == 1 and "\r\n1[Python" in said.pop()

@@ -15,7 +15,7 @@ from sandbox_client.blocking import BlockingClient
 from sandbox_client.errors import CommandTimedOut, RequestRejected, UnknownFile
 
 from .fleet import fleet
-from .serving import Server, bash
+from .serving import UNGRADED, Server, bash
 
 DATA = bytes(range(256)) * 8
 _AFTER = "until grep -q first /tmp/order; do sleep 0.1; done;"
@@ -50,7 +50,7 @@ class Inside:
 
 @pytest.fixture
 def inside(live: Server) -> Iterator[Inside]:
-    with Inside(live, live.begin()) as inside:
+    with Inside(live, live.begin(UNGRADED)) as inside:
         yield inside
     live.finish(inside.sid)
 

@@ -11,10 +11,10 @@ from typing import Any
 import httpx
 import pytest
 
-from .serving import UNREAD, Server, bash, editor, engine, serving, until
+from .serving import UNGRADED, UNREAD, Server, bash, editor, engine, serving, until
 
 _REPO = "/workspace/samples__ledger__1.2"
-_SLEEPY = {"hibernate_s": 0.6, "reaper_period_s": 0.5}
+_SLEEPY = {"hibernate_s": 0.6, "reaper_period_s": 0.5, "allow_ungradable": 1}
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ def test_what_runs_stays_awake(server: Server, command: str) -> None:
 
 def test_a_sleeper_is_copied_goes_back_and_ends(server: Server) -> None:
     """What is possible with a session is not possible while it sleeps."""
-    sid = server.begin()
+    sid = server.begin(UNGRADED)
     server.run(sid, "x=1; echo 1 > n.txt")
     server.run(sid, "x=2; echo 2 > n.txt")
     asleep(server, sid)
