@@ -21,12 +21,12 @@ from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.catalogue.rollouts import Rollouts
 from sandbox_server.catalogue.session_tokens import SessionTokens
+from sandbox_server.fleet.runs import Runs
 from sandbox_server.insight.overview import Insight
 from sandbox_server.scoring.batch_grading import BatchGrading
 from sandbox_server.sessions.base import Sessions
 from sandbox_server.sessions.forking import Forking
 from sandbox_server.sessions.rollback import Rollback
-from sandbox_server.sessions.runs import Runs
 from sandbox_server.settings import Settings
 from sandbox_server.starts.fleet_view import FleetView
 from sandbox_server.state.logouts import Logouts

@@ -20,6 +20,7 @@ from sandbox_server.checkpoints.shared import SharedCheckpoints
 from sandbox_server.checkpoints.store import Checkpoints
 from sandbox_server.fleet.ownership import Ownership
 from sandbox_server.fleet.placement import Placement
+from sandbox_server.fleet.runs import Runs
 from sandbox_server.pool.lookahead import Lookahead
 from sandbox_server.scoring.captures import Captures
 from sandbox_server.sessions.acting import Acting
@@ -35,7 +36,6 @@ from sandbox_server.sessions.replay import Replay
 from sandbox_server.sessions.restoring import Restoring
 from sandbox_server.sessions.rollback import Rollback
 from sandbox_server.sessions.running import Running
-from sandbox_server.sessions.runs import Runs
 from sandbox_server.sessions.service import SessionService
 from sandbox_server.sessions.sleeping import Sleeping
 from sandbox_server.sessions.task_starts import TaskStarts

@@ -9,8 +9,8 @@ from sandbox_server.boxes.planning import BoxRequest
 from sandbox_server.catalogue.insight.records import Seen
 from sandbox_server.catalogue.snapshots import Snapshot
 from sandbox_server.errors import ServiceError, UnknownImage, UnknownSession
+from sandbox_server.fleet.runs import RunEnd
 from sandbox_server.sessions.rollback import RolledBack
-from sandbox_server.sessions.runs import RunEnd
 
 
 class NoRuns:

@@ -47,6 +47,7 @@ from sandbox_server.errors import (
     UnknownNode,
     UnknownSession,
 )
+from sandbox_server.fleet.runs import Runs
 from sandbox_server.grading.base import GradeRequest
 from sandbox_server.grading.localization.composition import load
 from sandbox_server.grading.registry import load_rewards
@@ -60,7 +61,6 @@ from sandbox_server.scoring.rewards import RewardAnswer
 from sandbox_server.sessions.base import ActionAnswer, BatchAnswer, SessionView
 from sandbox_server.sessions.forking import Forking
 from sandbox_server.sessions.rollback import Rollback
-from sandbox_server.sessions.runs import Runs
 from sandbox_server.settings import Settings
 from sandbox_server.starts.fleet_view import Announced, FleetView, PoolView
 from sandbox_server.state.logouts import Logouts

@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sandbox_server.sessions.runs import RunEnd, Runs
+from sandbox_server.fleet.runs import RunEnd, Runs
 
 from .stub_service import HASH, Wire, serving
 

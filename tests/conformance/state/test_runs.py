@@ -6,7 +6,7 @@ import pytest
 
 from sandbox_server import clock
 from sandbox_server.errors import RunOfAnother
-from sandbox_server.sessions.runs import Runs
+from sandbox_server.fleet.runs import Runs
 from sandbox_server.state.connection import Connection
 from sandbox_server.state.keys import Keys
 from sandbox_server.state.logouts import Logouts
