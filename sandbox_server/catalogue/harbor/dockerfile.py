@@ -17,8 +17,8 @@ _BUILDKIT = {
 class Dockerfile:
     """Facts about the last stage."""
 
-    workdir: str
-    """"" if it names none, or names it by a variable."""
+    workdir: str | None
+    """None if it names none; "" if it cannot be told: a variable, or relative to that of its base image."""
     unbuildable: tuple[str, ...]
     """Unsupported instructions, a few words each."""
     entrypoint: bool
@@ -33,15 +33,15 @@ class Dockerfile:
 
 def read(text: str) -> Dockerfile:
     """Read a Dockerfile's text; never raises."""
-    workdirs: dict[str, str] = {}
-    stage, workdir, entrypoint = "", "", False
+    workdirs: dict[str, str | None] = {}
+    stage, workdir, entrypoint = "", None, False
     unsupported: list[str] = []
     for instruction, rest in _instructions(text):
         words = rest.split()
         if instruction == "FROM":
             workdirs[stage] = workdir
             names = [word for word in words if not word.startswith("--")]
-            workdir = workdirs.get(names[0].lower(), "") if names else ""
+            workdir = workdirs.get(names[0].lower()) if names else None
             stage = names[2].lower() if len(names) > 2 and names[1].upper() == "AS" else ""
             entrypoint = False
         elif instruction == "WORKDIR":
@@ -56,7 +56,7 @@ def read(text: str) -> Dockerfile:
     return Dockerfile(workdir, tuple(dict.fromkeys(unsupported)), entrypoint)
 
 
-def _joined(before: str, path: str) -> str:
+def _joined(before: str | None, path: str) -> str:
     path = path.strip("\"'")
     if "$" in path or not (path.startswith("/") or before):
         return ""

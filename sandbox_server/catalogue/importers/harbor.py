@@ -142,7 +142,9 @@ class _Task:
 
     def _workdir(self, environment: Environment, folder: str) -> str:
         named = environment.workdir or dockerfile.read(self.content.get(f"{folder}/Dockerfile", "")).workdir
-        if not named.startswith("/"):
+        if named is None and folder == "tests" and not environment.docker_image:
+            return "/"  # as in most base images
+        if not named or not named.startswith("/"):
             section = "environment" if folder == "environment" else "verifier.environment"
             where = f"give [{section}] workdir in task.toml"
             raise ValueError(f"{folder}/Dockerfile has no WORKDIR that can be told; {where}")

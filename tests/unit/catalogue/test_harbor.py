@@ -112,8 +112,16 @@ def test_what_cannot_be_built_is_named(make: Make, file: str, text: str, why: st
 
 def test_a_verifier_without_a_directory_is_told_which_section_gives_it(make: Make) -> None:
     """The author adds `workdir` to [environment], and the import refuses the task again."""
-    found, (said,) = read_tasks(make("[verifier]\nenvironment_mode = 'separate'", **{"tests/Dockerfile": "FROM a\n"}))
-    assert not found and "tests/Dockerfile has no WORKDIR" in said and "[verifier.environment] workdir" in said, said
+    config, file = "[verifier]\nenvironment_mode = 'separate'", "tests/Dockerfile"
+    found, (said,) = read_tasks(make(config, **{file: "FROM a\nWORKDIR $HERE\n"}))
+    assert not found and f"{file} has no WORKDIR" in said and "[verifier.environment] workdir" in said, said
+
+
+def test_a_verifier_begins_in_the_root_folder(make: Make) -> None:
+    """Harbor takes a verifier whose Dockerfile names no WORKDIR; such tasks were refused."""
+    config, file = "[verifier]\nenvironment_mode = 'separate'", "tests/Dockerfile"
+    (task,), _ = read_tasks(make(config, **{file: "FROM a\nCOPY test.sh /tests/test.sh\n"}))
+    assert isinstance(task.grader, HarborGrader) and task.grader.workdir == "/"
 
 
 def test_everything_that_is_missing_is_told_at_once(make: Make) -> None:
@@ -173,12 +181,13 @@ def test_a_folder_with_what_is_no_file_or_with_too_much_is_refused(tmp_path: Pat
     [
         ("FROM a\nWORKDIR /x\nWORKDIR y/../z", "/x/z"),
         ("FROM a AS b\nWORKDIR /x\nFROM c\nFROM b", "/x"),
-        ("FROM a AS b\nWORKDIR /x\nFROM c", ""),
+        ("FROM a AS b\nWORKDIR /x\nFROM c", None),
         ("from a\nworkdir '/x'\n# WORKDIR /y", "/x"),
-        ("FROM a\nRUN x \\\n  # WORKDIR /c\n  WORKDIR /y\n", ""),
+        ("FROM a\nRUN x \\\n  # WORKDIR /c\n  WORKDIR /y\n", None),
         ("FROM a\nENV A=/x\nWORKDIR $A", ""),
+        ("FROM a\nWORKDIR x", ""),
     ],
 )
-def test_the_work_directory_of_a_dockerfile(text: str, workdir: str) -> None:
+def test_the_work_directory_of_a_dockerfile(text: str, workdir: str | None) -> None:
     """The agent's files are taken from another folder than it works in."""
     assert read(text).workdir == workdir
