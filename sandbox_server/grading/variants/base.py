@@ -194,3 +194,26 @@ class Source:
     def replaced(self, node: ast.expr, text: str) -> Edit:
         """The edit that replaces `node` by `text`."""
         return Edit(self.start(node), self.end(node), text)
+
+    def compiles(self, edits: Sequence[Edit]) -> bool:
+        """Whether the file still parses with these edits. Raises ValueError if two of them touch the same byte.
+
+        Only the function that holds them is parsed: a file can have 500 KB, and each parse of it holds the GIL.
+        """
+        start, end = min(edit.start for edit in edits), max(edit.end for edit in edits)
+        begin, stop, body = 0, len(self.text), self.tree.body
+        while held := next((one for one in map(self._whole, body) if one[1] <= start and end <= one[2]), None):
+            statement, begin, stop = held
+            body = statement.body if isinstance(statement, ast.ClassDef) else []
+        moved = [Edit(edit.start - begin, edit.end - begin, edit.text) for edit in edits]
+        text = edited(self.text[begin:stop], (), moved)
+        try:
+            ast.parse((b"class _:\n" + text if text[:1] in b" \t" else text).decode())
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return False
+        return True
+
+    def _whole(self, statement: ast.stmt) -> tuple[ast.stmt, int, int]:
+        """The statement with the begin of its first line, decorators included, and its end."""
+        first = min(part.lineno for part in (statement, *getattr(statement, "decorator_list", ())))
+        return statement, self._lines[first - 1], self.end(statement)

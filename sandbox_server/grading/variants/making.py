@@ -1,12 +1,11 @@
 """Makes all variants of an instance's tests from its test files."""
 
-import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from random import Random
 
 from sandbox_server.grading.variants import curly
-from sandbox_server.grading.variants.base import Edit, Source, Unit, Variant, best_first, by_turns, edited, overlap
+from sandbox_server.grading.variants.base import Edit, Source, Unit, Variant, best_first, by_turns, overlap
 from sandbox_server.grading.variants.borrowing import Pool, borrowed
 from sandbox_server.grading.variants.cases import (
     Case,
@@ -168,14 +167,6 @@ def _sound(
     for variant in sorted(ordered, key=lambda variant: variant.public):
         if len(kept) == MOST_VARIANTS:
             break
-        if sum(overlap(variant, other) for other in kept) < 2 and _compiles(edited(source.text, [variant], label)):
+        if sum(overlap(variant, other) for other in kept) < 2 and source.compiles([*variant.edits, *label]):
             kept.append(variant)
     return kept
-
-
-def _compiles(text: bytes) -> bool:
-    try:
-        ast.parse(text.decode())
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return True
