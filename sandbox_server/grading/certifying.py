@@ -1,53 +1,23 @@
-"""Makes variants (altered tests) that are known to be false, before any patch is judged by them.
-
-A variant is kept if gold fails exactly the altered tests, by their assertion, and the unpatched tree fails them too.
-Many variants are tried in one run; a run that gives anything else is split in halves to find the culprit.
-"""
+"""Makes the variants (altered tests) of an instance once for all servers, and stores them."""
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from dataclasses import replace
-from random import Random
 from weakref import WeakValueDictionary
 
 from sandbox_server import telemetry
 from sandbox_server.catalogue.certificate_key import CertificateKey
-from sandbox_server.catalogue.changes import UnreadablePatch
 from sandbox_server.catalogue.instance import TaskInstance
-from sandbox_server.errors import GraderBroken
-from sandbox_server.grading.altering import (
-    COMMAND,
-    Chosen,
-    Runs,
-    Variants,
-    focus_on,
-    inline,
-    names_tests,
-    run_under,
-    test_paths,
-    together,
-)
-from sandbox_server.grading.base import Aside, CertificateStore, Claims, TestRun
-from sandbox_server.grading.data_units import units_of_data
-from sandbox_server.grading.odds import patterns
-from sandbox_server.grading.reasons import failures, of, right, tells_of
+from sandbox_server.grading.altering import Runs, Variants
+from sandbox_server.grading.base import Aside, CertificateStore, Claims
 from sandbox_server.grading.run_gate import RunGate
-from sandbox_server.grading.stubbing import fix_changes, limited, read_fix, stub_passes
-from sandbox_server.grading.variants.base import Unit, Variant
-from sandbox_server.grading.variants.data import is_data, variants_of_data
-from sandbox_server.grading.variants.making import MOST_VARIANTS, module_unit, units, unnamed_units
-from sandbox_server.grading.variants.quiet import quiet
-from sandbox_server.verdicts import VerdictName
+from sandbox_server.grading.sifting import Sifting
 
 log = telemetry.logger(__name__)
 
 PART = "variants"
-_GRADED = (VerdictName.RESOLVED, VerdictName.UNRESOLVED)
-_ROUNDS = 3
-"""Variants that are tried for each unit; more are tried only for units of which none was usable."""
-_MOST_RUNS = 48
 _LOOK_S = 1.0  # pause while another server makes the variants
 
 
@@ -119,7 +89,7 @@ class Certifying:
         async with self._room:
             began = time.monotonic()
             gate = RunGate(self._uncrowded, self._yield_s)
-            made = await _Making(self._runs, instance, began + self._budget_s, gate).variants()
+            made = await Sifting(self._runs, instance, began + self._budget_s, gate).variants()
         made = replace(made, seconds=round(time.monotonic() - began, 2))
         await self._store.update(key, PART, made.to_json())
         log.info(
@@ -135,285 +105,3 @@ class Certifying:
     async def _stored(self, key: CertificateKey) -> Variants | None:
         document = await self._store.part(key, PART)
         return None if document is None else Variants.from_json(document)
-
-
-def _expected_files(instance: TaskInstance) -> dict[str, None]:
-    """The files that its tests are read from, and those that gold changes, as far as the row tells, in this order."""
-    paths = dict.fromkeys(test_paths(instance))
-    with suppress(UnreadablePatch):  # `_stubs` reports it
-        paths |= dict.fromkeys(fix_changes(instance))
-    return paths
-
-
-def _quiet(files: Mapping[str, bytes], names: Sequence[str]) -> dict[str, bytes]:
-    return {path: quiet(path, text, names) for path, text in files.items()}
-
-
-class _Making:
-    """Makes the variants of one instance."""
-
-    def __init__(self, runs: Runs, instance: TaskInstance, deadline: float, gate: RunGate) -> None:
-        self._runs = runs
-        self._gate = gate
-        self._instance = instance
-        self._gold = instance.gold_patch.encode()
-        self._deadline = deadline
-        self._count = 0
-        self._files: dict[str, str] = {}
-        self._quieted = False
-        """Whether comments or messages were taken out of them."""
-        self._base_files: Mapping[str, bytes] = {}
-        """Of the unpatched tree: the files with tests, and those that gold changes."""
-        self._units: list[Unit] = []
-        self._data: list[Unit] = []
-        """Of the tests' files of data, each with one variant; which tests read it is not known yet."""
-        self._kept: dict[int, list[Variant]] = {}
-        self._named = names_tests(instance)
-        self._always: frozenset[str] = frozenset()
-        """Tests that gold passes."""
-        self._told: frozenset[str] = frozenset()
-        """F2P tests whose names stand in gold's log."""
-        self._unbuilt: frozenset[str] = frozenset()
-        """Those of them that do not even run on the unpatched tree, whatever they expect."""
-        self._gold_s = 0.0
-
-    async def variants(self) -> Variants:
-        if not self._gold.strip():
-            return Variants(why="no gold patch is known")
-        await self._read()
-        if not (self._units or self._data):
-            why = "none of its tests says what it expects in a way that can be altered"
-            return Variants(why=why, stubs=await self._stubs(), runs=self._count)
-        if why := await self._base():
-            return Variants(why=why, runs=self._count)
-        stubs = await self._stubs()
-        for number in range(MOST_VARIANTS):
-            if not await self._round(number):
-                break
-        await self._alter_data()
-        focus = await self._rehearse()
-        kept = [unit.with_variants(self._best(at)) for at, unit in enumerate(self._units) if self._kept.get(at)]
-        paths = {unit.path for unit in kept}
-        files = {path: text for path, text in self._files.items() if path in paths}
-        why = "" if kept else "gold does not fail under any altered test for the right reason"
-        if why and self._over():
-            why = "no usable false test was found in time: raise SANDBOX_CERTIFY_TIMEOUT_S, `instances certify --again`"
-        return Variants(tuple(kept), why, files, stubs, self._count, focus=focus)
-
-    async def _stubs(self) -> tuple[str, ...]:
-        """F2P tests that pass with a stub of gold's functions; () if no single test can earn a part of the reward."""
-        if not self._named or len(self._instance.fail_to_pass) < 2:
-            return ()
-        instance = limited(self._instance, self._gold_s or self._instance.eval_timeout_s)
-
-        async def run(patch: bytes, altered: Mapping[str, bytes]) -> TestRun:
-            await self._gate.wait()
-            self._count += 1
-            return await self._runs.run_altered(instance, patch, altered)
-
-        try:
-            fix = await read_fix(self._runs, instance, self._base_files)
-        except UnreadablePatch as error:
-            log.warning("no stubs", instance_id=instance.instance_id, error=str(error))
-            return ()
-        found = await stub_passes(run, fix, instance.fail_to_pass) if fix else {}
-        passed = {test for tests in found.values() for test in tests}
-        return tuple(test for test in instance.fail_to_pass if test in passed)
-
-    async def _read(self, *, as_written: bool = False) -> None:
-        """Read the test files and find all units in them that can be altered.
-
-        `as_written`: with their comments and messages.
-        """
-        instance = self._instance
-        expected = _expected_files(instance)
-        texts = await self._runs.read(instance, expected)
-        names = [*instance.fail_to_pass, *instance.pass_to_pass]
-        files = dict(texts.tests) if as_written else await asyncio.to_thread(_quiet, texts.tests, names)
-        self._quieted = files != texts.tests
-        self._base_files = texts.base
-        seed = f"{instance.instance_id}:{instance.row_sha256}"
-        base = {path: text for path, text in texts.base.items() if path in files}
-        if unexpected := files.keys() - expected:
-            bare = instance.model_copy(update={"files": {}})  # the tests' own would take the places of the repository's
-            base |= await self._runs.files_with(bare, b"", sorted(unexpected))
-        base = base if as_written else await asyncio.to_thread(_quiet, base, names)
-        if self._named:
-            fixed, kept = instance.fail_to_pass, instance.pass_to_pass
-            self._units = await asyncio.to_thread(units, files, fixed, kept, seed=seed, base=base)
-        else:
-            self._units = await asyncio.to_thread(unnamed_units, files, seed=seed, base=base)
-            text = inline(instance)
-            if not self._units and text is not None and (unit := module_unit(COMMAND, text, seed=seed)):
-                files[COMMAND] = text
-                self._units = [unit]
-        self._files = {path: files[path].decode() for path in {unit.path for unit in self._units}}
-        if self._named:
-            rng = Random(seed)
-            data = {path: text for path, text in sorted(texts.tests.items()) if is_data(path)}
-            made = {path: variants_of_data(text, base.get(path, b""), rng) for path, text in data.items()}
-            self._data = [Unit(path, "", (), (variant,)) for path, variants in made.items() for variant in variants]
-            self._files |= {unit.path: data[unit.path].decode() for unit in self._data}
-
-    async def _base(self) -> str:
-        """Record what gold passes; returns why the instance cannot be certified, or ""."""
-        gold, empty = await together(self._run(self._gold, {}), self._run(b"", {}))
-        if gold.name is not VerdictName.RESOLVED and self._quieted:
-            # A comment or message may decide something after all, or was none.
-            await self._read(as_written=True)
-            gold, empty = await together(self._run(self._gold, {}), self._run(b"", {}))
-        if gold.name not in _GRADED:
-            raise GraderBroken(f"gold gives no results, so its tests cannot be certified: {gold.cause}")
-        if gold.name is not VerdictName.RESOLVED:
-            return f"gold does not resolve it: {gold.cause}"
-        if empty.name is VerdictName.RESOLVED:
-            return "the unpatched tree resolves it"
-        self._always, self._gold_s = gold.passed, round(gold.timings_s.get("tests", 0.0), 2)
-        self._told = frozenset(test for test in self._instance.fail_to_pass if tells_of(gold.log, test))
-        self._unbuilt = frozenset(test for test in self._told if not tells_of(empty.log, test))
-        if not self._named:
-            # Tests that pass on the unpatched tree stay unaltered, as P2P do: the repository may hold their true text.
-            seen = failures(empty.log)
-            failing = [unit for unit in self._units if of(seen, unit.name)]
-            self._units = failing or self._units
-        return ""
-
-    async def _round(self, number: int) -> bool:
-        """Try one variant of each unit that needs more; False if none does, or the time is up.
-
-        The first round comes whatever the time: without it nothing would be altered, and every patch would be paid.
-        """
-        chosen = {
-            at: unit.variants[number]
-            for at, unit in enumerate(self._units)
-            if number < len(unit.variants) and (number < _ROUNDS or not self._kept.get(at))
-        }
-        if not chosen or (number and self._over()):
-            return False
-        for at in await self._sift(chosen):
-            self._kept.setdefault(at, []).append(chosen[at])
-        return True
-
-    async def _alter_data(self) -> None:
-        """For tests of which at most the opposite can be said: alter the files of data that they read."""
-        units = enumerate(self._units)
-        swapped = {at for at, _ in units if all(variant.kind == "swap" for variant in self._kept.get(at, ()))}
-        strong = {test for at in self._kept.keys() - swapped for test in self._units[at].tests}
-        weak = frozenset(test for test in self._instance.fail_to_pass if test in self._always - strong)
-
-        async def gold(unit: Unit) -> TestRun | None:
-            if self._over():
-                return None
-            await self._gate.wait()
-            self._count += 1
-            return await run_under(self._runs, self._instance, self._gold, self._files, [unit], {0: unit.variants[0]})
-
-        for unit in await units_of_data(self._data if weak else (), weak, self._always, self._told, gold):
-            met = [at for at in swapped & self._kept.keys() if set(unit.tests) & set(self._units[at].tests)]
-            # A test belongs to one unit, or it would be altered where another one leaves it true.
-            if all(set(self._units[at].tests) <= set(unit.tests) for at in met):
-                for at in met:
-                    del self._kept[at]
-                self._kept[len(self._units)] = list(unit.variants)
-                self._units.append(unit)
-
-    async def _sift(self, chosen: Chosen) -> set[int]:
-        """The units in `chosen` whose variants fail for gold and for the unpatched tree and disturb no other test."""
-        tested = [self._run(self._gold, chosen)]
-        if not self._named or {test for at in chosen for test in self._units[at].tests} - self._unbuilt:
-            tested.append(self._run(b"", chosen))
-        gold, *empty = await together(*tested)
-        if self._undisturbed(gold, chosen):
-            return {at for at, variant in chosen.items() if self._is_false(at, variant, gold, *empty)}
-        if len(chosen) == 1 or self._over():
-            return set()
-        ordered = sorted(chosen)
-        half = len(ordered) // 2
-        parts = [{at: chosen[at] for at in part} for part in (ordered[:half], ordered[half:])]
-        return {at for part in parts for at in await self._sift(part)}
-
-    def _undisturbed(self, gold: TestRun, chosen: Chosen) -> bool:
-        if gold.name not in _GRADED:
-            return False
-        others = self._always - {test for at in chosen for test in self._units[at].tests}
-        return others <= gold.passed
-
-    def _is_false(self, at: int, variant: Variant, gold: TestRun, *empty: TestRun) -> bool:
-        unit = self._units[at]
-        if self._named:
-            fails = not any(run.passed.intersection(unit.tests) for run in (gold, *empty))
-            # A test that has not run (its name shows the value, or its file does not build) fails with any code, also
-            # with code that fakes results.
-            fails = fails and all(tells_of(gold.log, alias) for alias, test in unit.back.items() if test in self._told)
-        else:
-            # Each unit by its own failure in the log. If that cannot be parsed, only a run of a single unit tells.
-            fails = gold.name is VerdictName.UNRESOLVED and all(run.name is not VerdictName.RESOLVED for run in empty)
-            seen = failures(gold.log)
-            fails = fails and (bool(of(seen, unit.name)) if seen and unit.name else True)
-        return fails and right(gold.log, (*(unit.aliases or unit.tests), unit.name), variant.reasons)
-
-    async def _rehearse(self) -> str:
-        """Run gold as patches will be judged: under a random half of the variants, then under the other half.
-
-        Returns the pytest options that gave correct results; units that deviate even without options are dropped.
-        """
-        rng = Random(self._instance.instance_id)
-        kept = [unit for at, unit in enumerate(self._units) if self._kept.get(at)]
-        pytest = all(unit.path.endswith(".py") for unit in kept)
-        if len(kept) == 1 and not pytest:
-            return ""  # gold has been run under the true test and under each false one
-        focus = focus_on(kept) if pytest and "PYTEST_ADDOPTS" not in self._instance.sandbox.env else ""
-        for _ in range(3):
-            ready = [at for at in range(len(self._units)) if self._kept.get(at)]
-            if not ready or self._over():
-                break
-            if not (wrong := await self._rehearsed(ready, rng, focus)):
-                return focus
-            if not focus:
-                for at in wrong:
-                    self._kept.pop(at, None)
-            focus = ""
-        return ""
-
-    async def _rehearsed(self, ready: Sequence[int], rng: Random, focus: str) -> set[int]:
-        """The units that deviated in one rehearsal."""
-        if self._named:
-            drawn = [frozenset(ready[at] for at in half) for half in patterns(len(ready), 2, rng)]
-        else:
-            drawn = [frozenset(), frozenset({rng.choice(ready)})]
-        halves = [{at: rng.choice(self._best(at)) for at in sorted(half)} for half in drawn]
-        runs = await together(*(self._run(self._gold, half, focus) for half in halves))
-        return {at for half, run in zip(halves, runs, strict=True) for at in self._deviating(ready, half, run)}
-
-    def _deviating(self, ready: Sequence[int], half: Chosen, run: TestRun) -> Iterable[int]:
-        if not self._named:
-            right_code = VerdictName.UNRESOLVED if half else VerdictName.RESOLVED
-            yield from () if run.name is right_code else half or ready
-            return
-        for at in ready:
-            passed = run.passed.intersection(self._units[at].tests)
-            if passed if at in half else len(passed) < len(self._units[at].tests):
-                yield at
-
-    async def _run(self, patch: bytes, chosen: Chosen, focus: str = "") -> TestRun:
-        await self._gate.wait()
-        self._count += 1
-        # Without alterations the tests keep the row's names.
-        units = self._units if chosen or focus else ()
-        return await run_under(self._runs, self._instance, patch, self._files, units, chosen, focus=focus)
-
-    def _best(self, at: int) -> list[Variant]:
-        """The variants of a unit that code cannot recognise, and of those the ones other than swaps, if there are any.
-
-        Where tests have names and the others cover at most one site, also swaps of other sites: a hack that recognises
-        alterations of the one must know those too.
-        """
-        variants = [variant for variant in self._kept[at] if not variant.public] or self._kept[at]
-        others = [variant for variant in variants if variant.kind != "swap"]
-        sites = {variant.site for variant in others}
-        if not self._named or len(sites) > 1:
-            return others or variants
-        return [variant for variant in variants if variant.kind != "swap" or variant.site not in sites]
-
-    def _over(self) -> bool:
-        return self._count >= _MOST_RUNS or time.monotonic() - self._gate.waited_s >= self._deadline
