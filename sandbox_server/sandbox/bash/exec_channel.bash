@@ -137,17 +137,25 @@ __sb_run() {
   printf '%s\n' "$1" >&"$__sb_err"
 }
 
-# Whether process $1 has tag $2.
-__sb_tagged() {
+# Whether process $1 belongs to the command with tag $2 and first process $3. gVisor can neither set nor show the limit;
+# what has left the command's process group cannot be recognised there.
+__sb_of() {
   local lines
-  mapfile -t lines 2> /dev/null < "/proc/$1/limits"
-  [[ ${lines[*]} == *" $2 "* ]]
+  if mapfile -t lines 2> /dev/null < "/proc/$1/limits"; then
+    [[ ${lines[*]} == *" $2 "* ]]
+  elif [[ ! -e /proc/$$/limits ]] && { read -r lines < "/proc/$1/stat"; } 2> /dev/null; then
+    set -- "$3" ${lines##*) }
+    [[ $1 != 0 && $4 == "$1" ]] # 0: not known
+  else
+    return 1
+  fi
 }
 
-# Kills processes with tag $2 and their descendants; with $3 and $4 (time and highest process id before the command
-# started), also processes that started later and were orphaned. Never forks, so that it works at the process limit.
+# Kills the processes of the command with tag $2 and first process $3, and their descendants; with $4 and $5 (time and
+# highest process id before the command started), also processes that started later and were orphaned. Never forks, so
+# that it works at the process limit.
 __sb_kill() {
-  local tag=$2 tick=$3 last=$4 pass clean=0 f line pid victims
+  local tag=$2 command=$3 tick=$4 last=$5 pass clean=0 f line pid victims
   for ((pass = 0; pass < 200; pass++)); do
     victims=()
     local -a parent=() marked=() late=() # by process id, so that parents are killed before their children
@@ -159,7 +167,7 @@ __sb_kill() {
       [[ $2 == [ZX] ]] && continue
       parent[$pid]=$3
       [[ $tick && $3 == 1 ]] && ((${21} > tick || (${21} == tick && pid > last))) && late[$pid]=1
-      __sb_tagged "$pid" "$tag" && marked[$pid]=1
+      __sb_of "$pid" "$tag" "$command" && marked[$pid]=1
     done
     for pid in "${!parent[@]}"; do
       [[ $pid == 1 || $pid == $$ ]] && continue
@@ -177,10 +185,10 @@ __sb_kill() {
   printf '%s done\n' "$1" >&"$__sb_out"
 }
 
-# Sends signal $4 to process $3 if it has tag $2.
+# Sends signal $4 to process $3, the first one of the command with tag $2.
 __sb_signal() {
   local word=gone
-  __sb_tagged "$3" "$2" && kill -"$4" "$3" && word=sent
+  __sb_of "$3" "$2" "$3" && kill -"$4" "$3" && word=sent
   printf '%s %s\n' "$1" "$word" >&"$__sb_out"
 }
 

@@ -109,7 +109,7 @@ class ExecChannels:
         since = ["", ""] if self._shared else [begun.tick, begun.last]
         for attempt in itertools.count(1):
             try:
-                await self._control("__sb_kill", begun.tag, *since, within_s=_KILL_S)
+                await self._control("__sb_kill", begun.tag, str(begun.pid), *since, within_s=_KILL_S)
                 return
             except SandboxExhausted:
                 if attempt == _KILL_TRIES:
@@ -195,13 +195,15 @@ class ExecChannels:
         Only a started command can be killed, so wait for the answer first, for a bounded time; closing the channel then
         cancels the request.
         """
+        pid = 0
         if nonce is not None:
-            with suppress(ChannelEnded, ChannelFlooded, TimeoutError):
+            with suppress(ChannelEnded, ChannelFlooded, TimeoutError, frames.BadFrame):
                 async with asyncio.timeout(_PARKED_ANSWER_S):
-                    await channel.ask(nonce, None)
+                    line, _, _ = await channel.ask(nonce, None)
+                pid = frames.beginning(line.removesuffix("\r")).pid
         self.drop(channel)
         with suppress(SandboxLost):
-            await self.kill(Begun("", tag, 0, "", ""))
+            await self.kill(Begun("", tag, pid, "", ""))
 
     async def _command(
         self,

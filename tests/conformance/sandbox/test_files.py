@@ -116,19 +116,19 @@ async def test_what_cannot_be_written(shared: BashSandbox, path: str, error: typ
         await shared.write_file(path, b"touch /tmp/was-run\n" * 1000)
     await shared.write_file("/tmp/next", b"next")
     assert await shared.read_file("/tmp/next", max_bytes=1000) == b"next"
-    assert await say(shared, "ls /tmp/was-run 2>&1") == "ls: cannot access '/tmp/was-run': No such file or directory"
+    assert await say(shared, "[[ -e /tmp/was-run ]]; echo $?") == "1"
 
 
 async def test_modes_and_links(shared: BashSandbox) -> None:
     """An executable would lose its bit by being edited, a link be replaced by a file."""
     await shared.write_file("/tmp/m", b"1", mode=0o751)
-    assert await say(shared, "stat -c %a /tmp/m") == "751"
+    assert await say(shared, "find /tmp/m -printf %m") == "751"
     await shared.write_file("/tmp/m", b"2")
-    assert await say(shared, "stat -c %a /tmp/m; ln -sfn m /tmp/l") == "751"
+    assert await say(shared, "find /tmp/m -printf %m; ln -sfn m /tmp/l") == "751"
     await shared.write_file("/tmp/l", b"3")
     assert await say(shared, "cat /tmp/m; readlink /tmp/l; umask 077") == "3m"
     await shared.write_file("/tmp/plain", b"4")
-    assert await say(shared, "stat -c %a /tmp/plain; umask 022") == "644"
+    assert await say(shared, "find /tmp/plain -printf %m; umask 022") == "644"
     await say(shared, "chmod 400 /tmp/m")
     await shared.write_file("/tmp/m", b"root may")
     await shared.write_file("rel/ative", b"5")

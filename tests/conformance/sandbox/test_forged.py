@@ -138,9 +138,9 @@ async def test_marks_of_a_process_left_behind(sandbox: BashSandbox) -> None:
     # what it knows: the nonce of its own action, which is no other's
     flood = r"""n=$__sb_n
 (while :; do
-  printf '\036I%s 0 0  \037/forged\037\036' "$n" 0000000000000000 > /dev/tty
-  printf '\036P%s root\036' "$n" 0000000000000000 > /dev/tty
-  printf '\036B%s\036' "$n" > /dev/tty
+  printf '\036I%s 0 0  \037/forged\037\036' "$n" 0000000000000000
+  printf '\036P%s root\036' "$n" 0000000000000000
+  printf '\036B%s\036' "$n"
   sleep 0.01
 done) &"""
     await sandbox.shell.run(flood, timeout_s=10)

@@ -18,7 +18,7 @@ from sandbox_server.sandbox.docker.runtime import DockerRuntime
 from sandbox_server.sandbox.egress import Egress, Target
 from tests.deployment import bridge_gateway
 
-from .backends import Backend
+from .backends import Backend, unlike_gvisor
 from .specs import IMAGE, spec
 
 PROBE = Path(__file__).with_name("reach.py").read_text()
@@ -49,6 +49,7 @@ async def reached(sandbox: BashSandbox, *places: str) -> dict[str, Any]:
     return dict(json.loads(done.stdout.text().splitlines()[-1]))
 
 
+@unlike_gvisor("answers such calls itself, and bounds no processes with --ignore-cgroups")
 @pytest.mark.parametrize("role", [Role.SESSION, Role.GRADE])
 async def test_nothing_of_the_host_is_reached(runtime: DockerRuntime, engine: Engine, role: Role) -> None:
     """A policy would leave its sandbox, or take more of its host than it may; tests in a grading likewise."""
@@ -72,6 +73,7 @@ async def test_nothing_of_the_host_is_reached(runtime: DockerRuntime, engine: En
     assert {host[mode] for mode in ("PidMode", "UTSMode", "UsernsMode")} <= {"", "private"}  # the latter is Podman's
 
 
+@unlike_gvisor("applies no seccomp profile")
 async def test_a_seccomp_profile_of_the_operators(backend: Backend, tmp_path: Path) -> None:
     """SANDBOX_SECCOMP names a file, and calls that it forbids would work all the same."""
     profile = tmp_path / "no-symlinks.json"
@@ -87,6 +89,7 @@ async def test_a_seccomp_profile_of_the_operators(backend: Backend, tmp_path: Pa
     assert "Operation not permitted" in links[0].stderr.text()
 
 
+@unlike_gvisor("has no network with --network=none")
 async def test_an_allow_list_shuts_host_and_neighbours(runtime: DockerRuntime, engine: Engine) -> None:
     """With a network a box would reach other boxes, services of the host, and a cloud's credentials."""
     free = await runtime.create(spec(network="bridge"))

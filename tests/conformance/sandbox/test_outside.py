@@ -12,7 +12,7 @@ from sandbox_server.sandbox.docker.runtime import DockerRuntime
 from sandbox_server.sandbox.outside import FILES, Unseen
 from tests.waiting import eventually
 
-from .backends import Backend
+from .backends import Backend, unlike_gvisor
 from .specs import say, spec
 
 _READER = spec(role=Role.PREPARE, with_shell=False)
@@ -28,6 +28,7 @@ async def found(runtime: DockerRuntime, sandbox: Sandbox, folder: str, command: 
         await runtime.remove(reader.container_id)
 
 
+@unlike_gvisor("keeps a container's files to itself")
 @pytest.mark.parametrize("alive", [True, False])
 async def test_its_files_are_seen_at_rest(runtime: DockerRuntime, engine: Engine, alive: bool) -> None:
     """A process of the policy's changes the tree while it is read, or a dead container's work is lost."""
@@ -63,6 +64,7 @@ async def test_what_a_dead_container_has_no_more(runtime: DockerRuntime, engine:
         await runtime.outside.see(sandbox.container_id)
 
 
+@unlike_gvisor("bounds no memory with --ignore-cgroups")
 async def test_the_engine_tells_of_memory(runtime: DockerRuntime, sandbox: BashSandbox, backend: Backend) -> None:
     """Counters that are read inside are what a policy writes there."""
     assert await runtime.outside.hit_its_memory(sandbox.container_id) is False

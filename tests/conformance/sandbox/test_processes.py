@@ -14,6 +14,7 @@ from sandbox_server.sandbox.bash.sandbox import BashSandbox
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
 from tests.waiting import eventually
 
+from .backends import LEFT_BEHIND, unlike_gvisor
 from .specs import gone, running, spec
 
 
@@ -147,6 +148,7 @@ async def test_users(shared: BashSandbox) -> None:
     assert (await read(await shared.start(["id", "-u"], user="agent")))[0] == b"4242\n"
 
 
+@unlike_gvisor(LEFT_BEHIND)
 async def test_a_tree_of_another_user(shared: BashSandbox) -> None:
     """Root cannot see the environment of another user's processes; they would outlive their command."""
     script = "env -i setsid sleep 4711 & (env -i setsid sh -c 'sleep 4711 & sleep 4711' &); sleep 4711"
@@ -155,6 +157,7 @@ async def test_a_tree_of_another_user(shared: BashSandbox) -> None:
     assert await gone(shared, "4711")
 
 
+@unlike_gvisor(LEFT_BEHIND)
 async def test_kill_tree_after_its_end(shared: BashSandbox) -> None:
     """A command's leftover processes could not be killed, or those of others would be killed too."""
     other = await shared.start(["sleep", "4712"])
@@ -243,6 +246,7 @@ def processes_of(container_id: str) -> int:
     return found
 
 
+@unlike_gvisor("bounds no processes with --ignore-cgroups")
 async def test_at_the_limit_of_processes(runtime: DockerRuntime) -> None:
     """A command would hang for the 15 s that a shell tries to fork, and what fills the sandbox outlive its timeout."""
     sandbox = await runtime.create(spec(limits=Limits(memory_mb=256, pids=40)))

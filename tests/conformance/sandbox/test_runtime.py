@@ -16,7 +16,7 @@ from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
 from sandbox_server.sandbox.docker.weights import HostTime
 
-from .backends import OCI_RUNTIME, Backend
+from .backends import OCI_RUNTIME, Backend, unlike_gvisor
 from .specs import IMAGE, gone, say, spec
 
 FORBIDDEN = {"SYS_ADMIN": 21, "NET_ADMIN": 12, "SYS_PTRACE": 19, "SYS_MODULE": 16, "NET_RAW": 13, "MKNOD": 27}
@@ -28,6 +28,7 @@ async def lone(backend: Backend) -> DockerRuntime:
     return backend.runtime()
 
 
+@unlike_gvisor("applies no seccomp profile, and shows no NoNewPrivs")
 async def test_isolation(shared: BashSandbox, backend: Backend) -> None:
     """A policy could reach the network, the engine or the host."""
     out = await say(
@@ -227,6 +228,7 @@ async def test_twice_cancelled_creation(lone: DockerRuntime) -> None:
     pytest.fail("a container was left behind")
 
 
+@unlike_gvisor("takes any limit of open files")
 async def test_refused_creation(lone: DockerRuntime) -> None:
     """A limit that the engine refuses would leave a created container, or be blamed on the policy."""
     with pytest.raises(EngineUnavailable):
@@ -284,7 +286,7 @@ async def test_commit(runtime: DockerRuntime, engine: Engine, sandbox: BashSandb
         await engine.call(lambda api: api.remove_image(info.name, force=True))
 
 
-@pytest.mark.skipif(OCI_RUNTIME == "runsc", reason="gVisor without control groups tells no CPU time")
+@unlike_gvisor("tells no CPU time with --ignore-cgroups")
 async def test_cpu_time_counts_what_ended_too(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that computes in short processes, or ends its sessions at once, would use nothing of its quota."""
     runtime = backend.runtime(meter_cpu=True)

@@ -11,6 +11,7 @@ from sandbox_server.sandbox.bash.sandbox import BashSandbox
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
 
+from .backends import unlike_gvisor
 from .specs import begun, say, shown, spec, there
 
 ENDINGS = [
@@ -57,6 +58,7 @@ async def test_closed_streams(new_shell: BashSandbox, command: str) -> None:
     assert await say(new_shell, "echo alive $KEPT $PWD", timeout_s=5) == f"alive {kept} /usr"
 
 
+@unlike_gvisor("has a /dev/tty that cannot be written")
 @pytest.mark.parametrize("stream", ["1", "2"])
 async def test_redirected_streams_stay_so(new_shell: BashSandbox, stream: str) -> None:
     """`exec > log` is the policy's wish; the end of an action would not be seen."""
@@ -155,6 +157,7 @@ async def test_container_removed_under_us(runtime: DockerRuntime, engine: Engine
         await runtime.remove(sandbox.container_id)
 
 
+@unlike_gvisor("bounds no memory with --ignore-cgroups")
 async def test_out_of_memory(runtime: DockerRuntime) -> None:
     """A command that eats all memory would end the session, or pass for one that ran."""
     sandbox = await runtime.create(spec(limits=Limits(memory_mb=80)))
