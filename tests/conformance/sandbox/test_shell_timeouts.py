@@ -12,6 +12,7 @@ from sandbox_server.sandbox.base import ShellOutcome
 from sandbox_server.sandbox.bash.sandbox import BashSandbox
 from sandbox_server.sandbox.docker.engine import Engine
 
+from .backends import unlike_gvisor
 from .specs import gone, running, say, shown, there
 
 IGNORES = 'python3 -c \'import signal as s, time; s.signal(2, s.SIG_IGN); open("/tmp/deaf", "w"); time.sleep(4711)\''
@@ -34,6 +35,7 @@ ESCAPES = {
     "busy loop": "while :; do :; done; : 4711",
     "respawns": "while :; do sh -c 'setsid sleep 4711 &'; sleep 0.02; done",
 }
+BOUNDED = unlike_gvisor("bounds no processes with --ignore-cgroups, so that the host runs out of them")
 # takes every PID there is, again and again
 FILL = b"""
 import os, time
@@ -118,6 +120,7 @@ async def test_an_action_of_several_commands_is_one(sandbox: BashSandbox) -> Non
     await _survives(sandbox)
 
 
+@BOUNDED
 async def test_fork_storm(sandbox: BashSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the PID limit nothing can be started in the container, not even a cleanup."""
     monkeypatch.setattr("sandbox_server.sandbox.bash.shell._SIGINT_GRACE_S", 0.5)
@@ -133,6 +136,7 @@ async def test_fork_storm(sandbox: BashSandbox, monkeypatch: pytest.MonkeyPatch)
         await _survives(sandbox)
 
 
+@BOUNDED
 async def test_full_pids_left_in_the_background(sandbox: BashSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """With no process to be had, the service must still answer, and an action's timeout give the sandbox back."""
     monkeypatch.setattr("sandbox_server.sandbox.bash.shell._SIGINT_GRACE_S", 0.5)
