@@ -137,6 +137,7 @@ def own_engine(folder: Path, logs: Path, enter: Sequence[str], run_id: str, *mor
         yield engine
     finally:
         engine.close()
-        for path in Path("/sys/fs/cgroup").glob(f"**/{engine.cgroup}"):
+        groups = Path("/sys/fs/cgroup")
+        for path in (groups / engine.cgroup, *groups.glob(f"*/{engine.cgroup}")):  # version 2; of each controller
             with suppress(OSError):  # the last container has removed it already
                 path.rmdir()

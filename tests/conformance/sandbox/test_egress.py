@@ -111,7 +111,7 @@ async def test_a_remote_engine_counts_too(backend: Backend) -> None:
         assert await runtime.refused(sandbox.container_id) is None
 
 
-@pytest.mark.parametrize("pid", [0, 2**22 + 1, os.getpid()])
+@pytest.mark.parametrize("pid", [0, 2**22 + 1, os.getpid()], ids=["unseen", "nobodys", "anothers"])
 async def test_a_server_in_a_container_asks_the_helper(pid: int) -> None:
     """A process number of the engine's host means no process there, or another one: a count of its rules is wrong."""
 
