@@ -42,7 +42,7 @@ async def measure(bench: Bench) -> None:
         alone, beside = list[float](), list[float]()
         pages: dict[str, list[float]] = {}
         before, errors = await stalls(server), 0
-        for _ in range(bench.of(3, 2)):
+        for _ in range(bench.of(6, 2)):
             took, _, failed = await paced(acting, bench.of(20, 15))
             alone += took
             errors += failed
