@@ -58,6 +58,11 @@ def _quiet(files: Mapping[str, bytes], names: Sequence[str]) -> dict[str, bytes]
     return {path: quiet(path, text, names) for path, text in files.items()}
 
 
+def _of_data(files: Mapping[str, bytes], base: Mapping[str, bytes], rng: Random) -> list[Unit]:
+    made = {path: variants_of_data(text, base.get(path, b""), rng) for path, text in files.items()}
+    return [Unit(path, "", (), (variant,)) for path, variants in made.items() for variant in variants]
+
+
 class Sifting:
     """Makes the variants of one instance and keeps those that its runs show to be false."""
 
@@ -159,10 +164,8 @@ class Sifting:
                 self._units = [unit]
         self._files = {path: files[path].decode() for path in {unit.path for unit in self._units}}
         if self._named:
-            rng = Random(seed)
             data = {path: text for path, text in sorted(texts.tests.items()) if is_data(path)}
-            made = {path: variants_of_data(text, base.get(path, b""), rng) for path, text in data.items()}
-            self._data = [Unit(path, "", (), (variant,)) for path, variants in made.items() for variant in variants]
+            self._data = await asyncio.to_thread(_of_data, data, base, Random(seed))
             self._files |= {unit.path: data[unit.path].decode() for unit in self._data}
 
     async def _base(self) -> str:
