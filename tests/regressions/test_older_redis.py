@@ -1,0 +1,136 @@
+"""Redis comes back with an older copy of its data, at chosen moments: no action is lost or done twice."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from sandbox_server.app.build import Server, open_server
+from sandbox_server.errors import SandboxLost
+from sandbox_server.settings import Settings
+
+from .test_session_ends import ACTION, LEDGER
+
+
+async def _older(redis: Any) -> Callable[[], Awaitable[None]]:
+    """Take a copy of the data of Redis; the result puts it back."""
+    copy = {key: (await redis.dump(key), await redis.pttl(key)) for key in await redis.keys("*")}
+
+    async def put_back() -> None:
+        for key in await redis.keys("*"):
+            await redis.delete(key)
+        for key, (value, ttl_ms) in copy.items():
+            if value is not None:  # it expired between the two commands
+                await redis.restore(key, max(0, ttl_ms), value, replace=True)
+
+    return put_back
+
+
+async def _in_sql(server: Server, sid: str, actions: int) -> None:
+    async with asyncio.timeout(20):
+        await server.sessions.log.drain()
+        while len(await server.foundation.data.history.actions(sid)) < actions:  # noqa: ASYNC110 -- no event for it
+            await asyncio.sleep(0.05)
+
+
+SECOND = ACTION.replace("x.txt", "y.txt")
+
+
+async def test_redis_comes_back_with_an_older_copy_of_its_data(settings: Settings) -> None:
+    """An acknowledged action runs again when it is repeated, and another one gets its number."""
+    async with open_server(settings) as server:
+        service, data = server.sessions.service, server.foundation.data
+        sid = await service.start(LEDGER)
+        await service.act(sid, ACTION, idempotency_key="first")
+        put_back = await _older(data.store._connection.redis)
+        told = await service.act(sid, SECOND, idempotency_key="second")
+        await _in_sql(server, sid, 2)
+        await put_back()
+        data.store.acknowledged.forget(sid)  # a server that has just begun
+        await server.upkeep.recovery.recover()
+        assert (await service.act(sid, SECOND, idempotency_key="second")) == told
+        assert (await service.act(sid, ACTION, idempotency_key="third")).seq == 3
+        assert [action.idempotency_key for action in await data.store.actions(sid)] == ["first", "second", "third"]
+
+
+@pytest.mark.parametrize("copied", ["before", "during", "never"])
+async def test_redis_comes_back_older_under_a_running_server(settings: Settings, copied: str) -> None:
+    """As before, with actions that SQL has not got either; `copied`: when the copy was made, seen from the second."""
+    async with open_server(settings.model_copy(update={"journal_flush_s": 3600.0})) as server:
+        service, store = server.sessions.service, server.foundation.data.store
+        redis: Any = store._connection.redis
+        sid = await service.start(LEDGER)
+        await service.act(sid, ACTION, idempotency_key="first")
+        await _in_sql(server, sid, 0)
+        put_back = redis.flushall if copied == "never" else await _older(redis)
+        append = ACTION.replace("echo x > x.txt", "sleep 0.5; echo y >> y.txt")
+        second = asyncio.create_task(service.act(sid, append, idempotency_key="second"))
+        if copied == "during":
+            while not await store.interrupted(sid):  # noqa: ASYNC110 -- nor for this
+                await asyncio.sleep(0.01)
+            put_back = await _older(redis)
+        told = await second
+        await put_back()
+        assert await service.act(sid, append, idempotency_key="second") == told
+        count = ACTION.replace("echo x > x.txt", "test $(wc -l < y.txt) = 1")
+        third = await service.act(sid, count, idempotency_key="third")
+        assert (third.seq, third.exit_code) == (3, 0) and "interrupted" not in third.content, third
+        assert [action.idempotency_key for action in await store.actions(sid)] == ["first", "second", "third"]
+
+
+async def test_redis_comes_back_older_while_an_action_runs(settings: Settings) -> None:
+    """The action that runs is refused at its end, and runs again when it is repeated."""
+    async with open_server(settings) as server:
+        service, store = server.sessions.service, server.foundation.data.store
+        sid = await service.start(LEDGER)
+        put_back = await _older(store._connection.redis)
+        await service.act(sid, ACTION, idempotency_key="first")
+        acknowledge: Any = store._turns.acknowledge
+
+        async def after_the_loss(*arguments: Any) -> None:
+            store._turns.acknowledge = acknowledge  # type: ignore[method-assign]
+            await put_back()
+            await acknowledge(*arguments)
+
+        store._turns.acknowledge = after_the_loss  # type: ignore[method-assign]
+        told = await service.act(sid, SECOND, idempotency_key="second")
+        assert (told.error_code, told.seq) == ("", 2)
+        assert await service.act(sid, SECOND, idempotency_key="second") == told
+
+
+async def test_redis_comes_back_older_before_an_end(settings: Settings) -> None:
+    """A code search that has answered ends without its answer; a reaper ends sessions as idle that were just used."""
+    async with open_server(settings.model_copy(update={"session_idle_s": 0.5})) as server:
+        service, data = server.sessions.service, server.foundation.data
+        idle, ended = [await service.start(LEDGER) for _ in range(2)]
+        put_back = await _older(data.store._connection.redis)
+        for sid in (idle, ended):
+            await service.act(sid, ACTION)
+        await put_back()
+        await asyncio.sleep(0.6)
+        await service.close(ended)
+        await server.upkeep.reaper.sweep()
+        assert await service.state(idle) == "live"
+        assert (await data.history.session(ended)).actions == 1  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("noticed", ["by an action", "by the reaper"])
+async def test_redis_has_an_ended_session_as_live_again(settings: Settings, noticed: str) -> None:
+    """A session that ended with a verdict ends once more, as lost: its records say that it died."""
+    async with open_server(settings) as server:
+        service, data = server.sessions.service, server.foundation.data
+        sid = await service.start(LEDGER)
+        await service.act(sid, ACTION)
+        put_back = await _older(data.store._connection.redis)
+        assert await service.postprocess(sid) is not None
+        reward = await service.reward(sid)
+        await server.sessions.ending.removed(sid)
+        ended = await data.history.session(sid)
+        await put_back()
+        if noticed == "by an action":
+            assert (await service.act(sid, ACTION)).error_code == SandboxLost.code
+        else:
+            await server.upkeep.reaper.sweep()
+        assert await data.history.session(sid) == ended and await service.reward(sid) == reward
+        assert await data.store.live(settings.node_id) == [] and server.sessions.starts.used == 0
