@@ -176,8 +176,10 @@ class Guard:
         counted = await self._refusals.count(container_id)
         if counted is None and self._ceiling and container_id not in self._in_force:  # of a previous server
             with suppress(ServiceError):
-                await self._count(container_id, await self._inspect(container_id))
-                counted = await self._refusals.count(container_id)
+                found = await self._inspect(container_id)
+                if EGRESS in (found["Config"].get("Labels") or {}):  # else it has no network, so no rules
+                    await self._count(container_id, found)
+                    counted = await self._refusals.count(container_id)
         return counted
 
     def close(self) -> None:
