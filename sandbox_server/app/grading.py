@@ -47,7 +47,7 @@ def grading_of(
         bounds=bounds,
         ahead=Ahead(settings.grade_ahead, boots=max(1, settings.boots // 2)),  # starts use the rest
         faults=faults,
-        sealing=Sealing(workspaces.sealed, at_once=settings.certifications, services=workspaces.services),
+        sealing=Sealing(workspaces.sealed, at_once=settings.certifications, beside=workspaces.beside),
     )
     grading = Grading(
         containers,

@@ -91,7 +91,7 @@ Condition = Literal["started", "healthy", "completed"]
 
 
 class Health(_Record):
-    """How a service says that it can be used: a command in its container that ends with 0."""
+    """How a container says that it can be used: a command in it that ends with 0."""
 
     test: tuple[str, ...]
     """argv."""
@@ -99,6 +99,11 @@ class Health(_Record):
     """Pause between two runs; none follows the first one that succeeds."""
     timeout_s: float = 30.0
     """A run that takes longer has failed."""
+    retries: int = 0
+    """So many failures in a row after `start_period_s` are final; 0: none is."""
+    start_period_s: float = 0.0
+    start_interval_s: float = 1.0
+    """Pause after a failure within `start_period_s`."""
 
 
 class Service(_Record):
@@ -260,6 +265,8 @@ class SandboxSpec(_Record):
     awaits: dict[str, Condition] = {}
     """Service -> what is waited for before the task's own container starts; at least that it runs, and is healthy if it
     can say so."""
+    health: Health | None = None
+    """Succeeds in the task's own container before a session or a grading begins there."""
     memory_mb: int | None = None
     cpus: float | None = None
     pids: int | None = None

@@ -19,7 +19,6 @@ from sandbox_server.grading.disk import disk_bounded
 from sandbox_server.sandbox.base import ContainerSpec, ImageInfo, Limits, Role, Runtime, Sandbox
 from sandbox_server.sandbox.faults import Faults
 from sandbox_server.sandbox.outside import Outside
-from sandbox_server.sandbox.services import ServiceSpec
 from sandbox_server.tasks import TaskSet
 
 log = telemetry.logger(__name__)
@@ -94,8 +93,8 @@ class Sealing:
     """Gives the instance's sealed image, and builds it if it is not there."""
     at_once: int = 1
     """Images that `Containers.make_image` builds at a time."""
-    services: Callable[[TaskInstance], Awaitable[tuple[ServiceSpec, ...]]] | None = None
-    """Gives what stands beside each sandbox of the instance; None: instances have no services."""
+    beside: Callable[[ContainerSpec, TaskInstance], Awaitable[ContainerSpec]] | None = None
+    """Adds what stands beside each sandbox of the instance, and its health check; None: instances have neither."""
 
 
 class Containers:
@@ -127,7 +126,7 @@ class Containers:
         self._most_ahead = ahead.most
         self._faults = faults or Faults()
         self._sealed = sealing.seal if sealing else None
-        self._services = sealing.services if sealing else None
+        self._beside = sealing.beside if sealing else None
         self._sealing = asyncio.Semaphore(sealing.at_once if sealing else 1)
         self._known = set[str]()
         """Instances whose sealed image has been present once; if it is gone since, the grading itself rebuilds it."""
@@ -308,11 +307,8 @@ class Containers:
 
     async def _with_services(self, spec: ContainerSpec, instance: TaskInstance) -> ContainerSpec:
         """Add fresh services, if the grader wants them; an agent cannot have changed these."""
-        wanted = isinstance(instance.grader, HarborGrader) and instance.grader.services and instance.sandbox.services
-        if not wanted or self._services is None:
-            return spec
-        awaits = tuple(instance.sandbox.awaits.items())
-        return replace(spec, services=await self._services(instance), awaits=awaits)
+        wanted = isinstance(instance.grader, HarborGrader) and instance.grader.services
+        return await self._beside(spec, instance) if wanted and self._beside else spec
 
     def _network_of(self, instance: TaskInstance) -> str:
         asked = instance.grader.network if isinstance(instance.grader, HarborGrader) else self.network

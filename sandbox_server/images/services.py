@@ -1,10 +1,27 @@
 """The services of a task as the engine starts them, with their images built or found."""
 
+from dataclasses import replace
+
 from sandbox_server.catalogue.harbor.archives import unpacked
 from sandbox_server.catalogue.instance import Health, Service, TaskInstance
 from sandbox_server.images.built_images import BuiltImages
-from sandbox_server.sandbox.base import Runtime
+from sandbox_server.sandbox.base import ContainerSpec, Runtime
 from sandbox_server.sandbox.services import HealthCheck, ServiceSpec
+
+
+async def beside(spec: ContainerSpec, instance: TaskInstance, runtime: Runtime, built: BuiltImages) -> ContainerSpec:
+    """`spec` with the services of a sandbox of `instance`, and with its health check.
+
+    Raises:
+        As `service_specs`.
+    """
+    own = instance.sandbox
+    return replace(
+        spec,
+        services=await service_specs(instance, runtime, built),
+        awaits=tuple(own.awaits.items()),
+        health=_check(own.health),
+    )
 
 
 async def service_specs(instance: TaskInstance, runtime: Runtime, built: BuiltImages) -> tuple[ServiceSpec, ...]:
@@ -43,4 +60,4 @@ async def _spec(service: Service, instance: TaskInstance, runtime: Runtime, buil
 
 
 def _check(health: Health | None) -> HealthCheck | None:
-    return HealthCheck(health.test, health.interval_s, health.timeout_s) if health else None
+    return HealthCheck(**dict(health)) if health else None

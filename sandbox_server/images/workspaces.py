@@ -20,9 +20,8 @@ from sandbox_server.images import carried
 from sandbox_server.images.built_images import BuiltImages
 from sandbox_server.images.preparing import REPOSITORY, Preparing
 from sandbox_server.images.repository_images import LEFT_OUT_LABEL, RepositoryImages
-from sandbox_server.images.services import service_specs
+from sandbox_server.images.services import beside, service_specs
 from sandbox_server.sandbox.base import ContainerSpec, ImageInfo, Limits, Role, Runtime, Sandbox
-from sandbox_server.sandbox.services import ServiceSpec
 
 TASK_IMAGE_LABEL = "sandbox.task_image"
 """Names the task image that a prepared image was made from, in the form in which nodes report it."""
@@ -77,16 +76,8 @@ class Workspaces:
         base = await self._base(instance)
         name = _name(instance, base)
         made = await self._preparing.once(name, partial(self._make, instance, base, name))
-        await self.services(instance)
+        await service_specs(instance, self._runtime, self._built)
         return Prepared(name, made.labels.get(_BASE_LABEL, ""), made.labels.get(LEFT_OUT_LABEL, ""))
-
-    async def services(self, instance: TaskInstance) -> tuple[ServiceSpec, ...]:
-        """The services of each sandbox of `instance`; makes their images if necessary.
-
-        Raises:
-            ImageUnavailable, EngineUnavailable.
-        """
-        return await service_specs(instance, self._runtime, self._built)
 
     async def fetch(self, instances: Sequence[TaskInstance]) -> None:
         """Fetch the repositories of the unprepared instances, each once; `prepared` reports a failed fetch.
@@ -151,7 +142,7 @@ class Workspaces:
         """
         own = instance.sandbox
         named = {name: getattr(own, name) for name in ("memory_mb", "cpus", "pids", "disk_mb")}
-        return ContainerSpec(
+        spec = ContainerSpec(
             image=(await self.prepared(instance)).image,
             role=Role.SESSION,
             sid="",
@@ -161,9 +152,16 @@ class Workspaces:
             activate=own.activate,
             network=own.network,
             limits=replace(self._limits, **{name: value for name, value in named.items() if value is not None}),
-            services=await self.services(instance),
-            awaits=tuple(own.awaits.items()),
         )
+        return await self.beside(spec, instance)
+
+    async def beside(self, spec: ContainerSpec, instance: TaskInstance) -> ContainerSpec:
+        """`spec` with the services of a sandbox of `instance` and its health check; makes the services' images.
+
+        Raises:
+            ImageUnavailable, EngineUnavailable.
+        """
+        return await beside(spec, instance, self._runtime, self._built)
 
     async def _base(self, instance: TaskInstance) -> ImageInfo:
         own = instance.sandbox

@@ -363,7 +363,7 @@ class Pool:
 
     def _bucket(self, spec: ContainerSpec) -> PoolBucket:
         of_image = (spec.image, spec.workdir, tuple(sorted(spec.env.items())), spec.activate, spec.with_shell)
-        key = (*of_image, spec.network, spec.egress, spec.limits, spec.setuid, spec.services, spec.awaits)
+        key = (*of_image, spec.network, spec.egress, spec.limits, spec.setuid, spec.services, spec.awaits, spec.health)
         return self._buckets.setdefault(key, PoolBucket(spec))
 
     def _count(self) -> int:

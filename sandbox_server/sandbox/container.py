@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from sandbox_server.sandbox.egress import Egress
-from sandbox_server.sandbox.services import Condition, ServiceSpec
+from sandbox_server.sandbox.services import Condition, HealthCheck, ServiceSpec
 
 DEFAULT_ACTIVATION = "[[ -f /opt/miniconda3/bin/activate ]] && . /opt/miniconda3/bin/activate testbed 2> /dev/null"
 """Used if `activate` is empty: the conda environment `testbed`, if the image has it."""
@@ -66,6 +66,8 @@ class ContainerSpec:
     awaits: tuple[tuple[str, Condition], ...] = ()
     """(service, what is waited for before this container starts). All run, and are healthy if they can say so, except
     those that have completed."""
+    health: HealthCheck | None = None
+    """Run in this container, by root in `workdir`, before anybody gets it."""
 
 
 @dataclass(frozen=True, slots=True)

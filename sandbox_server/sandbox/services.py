@@ -11,11 +11,16 @@ Condition = Literal["started", "healthy", "completed"]
 
 @dataclass(frozen=True, slots=True)
 class HealthCheck:
-    """A health check: a command in the container of a service that exits with 0 once the service can be used."""
+    """A health check: a command in a container that exits with 0 once the container can be used."""
 
     test: tuple[str, ...]
     interval_s: float = 1.0
     timeout_s: float = 30.0
+    retries: int = 0
+    """So many failures in a row after `start_period_s` are final; 0: none is, only the limit on the whole start."""
+    start_period_s: float = 0.0
+    start_interval_s: float = 1.0
+    """Pause after a failure within `start_period_s`."""
 
 
 @dataclass(frozen=True, slots=True)

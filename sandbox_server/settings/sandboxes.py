@@ -65,7 +65,8 @@ class SandboxSettings(BaseModel):
     service_volume_mb: Annotated[int, Field(ge=1)] = 256
     """Size limit of each volume of services. Volumes are in memory, and count as that of the services that write."""
     service_start_s: Annotated[float, Field(gt=0)] = 120.0
-    """Limit on the start of a sandbox's services, until all of them are healthy; then the start fails."""
+    """Limit on the start of a sandbox's services, until all of them are healthy, and after that on the health check of
+    the sandbox's own container; then the start fails."""
     service_networks: Annotated[IPv4Network, AfterValidator(_divisible)] = IPv4Network("10.213.0.0/16")
     """Address range for the networks of sandboxes with services, 16 addresses each. Nothing outside of such a network
     can be reached from it, not even the host."""

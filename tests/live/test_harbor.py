@@ -138,15 +138,8 @@ def test_a_task_is_a_box(harbor: Server) -> None:
 
 def test_a_build_that_fails_says_why(harbor: Server, tmp_path: Path) -> None:
     """A start fails without the line of the Dockerfile that is to blame, or is tried as if the engine were ill."""
-    task = tmp_path / "broken"
-    for folder in ("environment", "tests"):
-        (task / folder).mkdir(parents=True)
-    (task / "task.toml").write_text("[environment]\nworkdir = '/app'\n")
-    (task / "instruction.md").write_text("Nothing.")
-    (task / "tests" / "test.sh").write_text("exit 1\n")
-    (task / "environment" / "Dockerfile").write_text(
-        "FROM sandbox-samples/base:latest\nRUN echo this line fails && exit 7\n"
-    )
+    file = "FROM sandbox-samples/base:latest\nRUN echo this line fails && exit 7\n"
+    task = made(tmp_path / "broken", "[environment]\nworkdir = '/app'\n", **{"environment/Dockerfile": file})
     harbor.cli("instances", "import", str(task))
     answer = harbor.post("/start_instance", {"instance_hash": "broken"}, timeout=300)
     assert answer.status_code == 503, answer.text
@@ -225,20 +218,35 @@ def _groups(server: Server) -> set[str]:
     return set((docker("network", "ls", *named) + docker("ps", "-a", *named)).split())
 
 
+def made(task: Path, toml: str = "", **files: str) -> Path:
+    """A small task with these texts."""
+    plain = {
+        "environment/Dockerfile": "FROM sandbox-samples/base:latest\nWORKDIR /app\n",
+        "instruction.md": "Nothing.",
+        "tests/test.sh": "exit 1\n",
+    }
+    for name, text in {**plain, "task.toml": toml, **files}.items():
+        path = task / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return task
+
+
 def test_a_service_that_does_not_come_up_says_why(harbor: Server, tmp_path: Path) -> None:
     """The start of a task fails after two minutes, with nothing that its author could mend."""
-    task = tmp_path / "failing"
-    for folder in ("environment", "tests"):
-        (task / folder).mkdir(parents=True)
-    (task / "task.toml").write_text("")
-    (task / "instruction.md").write_text("Nothing.")
-    (task / "tests" / "test.sh").write_text("exit 1\n")
-    (task / "environment" / "Dockerfile").write_text("FROM sandbox-samples/base:latest\nWORKDIR /app\n")
     db = {"image": "sandbox-samples/base:latest", "command": "bash -c 'echo no licence; exit 3'"}
     compose = json.dumps({"services": {"db": {**db, "healthcheck": {"test": "false"}}}})
-    (task / "environment" / "docker-compose.yaml").write_text(compose)
-    harbor.cli("instances", "import", str(task))
+    harbor.cli("instances", "import", str(made(tmp_path / "failing", **{"environment/docker-compose.yaml": compose})))
     answer = harbor.post("/start_instance", {"instance_hash": "failing"}, timeout=300)
     assert answer.status_code == 503, answer.text
     assert "service db ended with 3; db said: no licence" in answer.text, answer.text
     until(lambda: not _left(harbor), 60, "nothing left")
+
+
+def test_a_task_that_is_not_healthy_says_why(harbor: Server, tmp_path: Path) -> None:
+    """An agent begins in an environment that its author calls broken, and is graded for it."""
+    toml = "[environment.healthcheck]\ncommand = 'echo no licence; exit 3'\nretries = 2\ninterval_sec = 0.2\n"
+    harbor.cli("instances", "import", str(made(tmp_path / "sick", toml)))
+    answer = harbor.post("/start_instance", {"instance_hash": "sick"}, timeout=300)
+    assert answer.status_code == 503, answer.text
+    assert "failed 2 times in a row" in answer.text and "no licence" in answer.text, answer.text

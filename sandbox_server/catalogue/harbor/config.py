@@ -20,6 +20,20 @@ def _lower(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
 
 
+_Seconds = Annotated[float, Field(ge=0, le=86_400)]
+
+
+class Healthcheck(_Section):
+    """[environment.healthcheck]."""
+
+    command: str
+    interval_sec: _Seconds = 5.0
+    timeout_sec: Annotated[float, Field(gt=0, le=86_400)] = 30.0
+    start_period_sec: _Seconds = 0.0
+    start_interval_sec: _Seconds = 5.0
+    retries: Annotated[int, Field(ge=1)] = 3
+
+
 class Environment(_Section):
     """[environment], [verifier.environment]."""
 
@@ -35,7 +49,7 @@ class Environment(_Section):
     tpu: Any = None
     mcp_servers: list[Any] = []
     env: dict[str, str] = {}
-    healthcheck: Any = None
+    healthcheck: Healthcheck | None = None
     workdir: str | None = None
     network_mode: str | None = None
     allow_internet: bool | None = None
@@ -64,7 +78,6 @@ class Environment(_Section):
             "gpus": bool(self.gpus),
             "tpu": self.tpu is not None,
             "mcp_servers": bool(self.mcp_servers),
-            "healthcheck": self.healthcheck is not None,
             f"network_mode = {self.network!r}": self.network not in ("public", "no-network"),
         }
         return [what for what, asked in found.items() if asked]

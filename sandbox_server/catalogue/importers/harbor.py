@@ -7,15 +7,16 @@ from typing import Literal
 
 from sandbox_server.catalogue.harbor import compose, dockerfile
 from sandbox_server.catalogue.harbor.archives import MOST_BYTES
-from sandbox_server.catalogue.harbor.config import Config, Environment, resolved
+from sandbox_server.catalogue.harbor.config import Config, Environment, Healthcheck, resolved
 from sandbox_server.catalogue.harbor.folders import COMPOSE, CONFIG, ROW
-from sandbox_server.catalogue.instance import Collect, HarborGrader, ImageBuild, SandboxSpec, TaskInstance
+from sandbox_server.catalogue.instance import Collect, HarborGrader, Health, ImageBuild, SandboxSpec, TaskInstance
 from sandbox_server.catalogue.rows import OldRowConverter, SourceRow
 
 ARTIFACTS = "/logs/artifacts"
 """Carried for every task, as Harbor does."""
 _NEVER = ("/tests", "/logs/verifier", "/solution", "/proc", "/sys", "/dev", "/run/sandbox")
 """Paths that no carried one may hold or lie in."""
+_SHORTEST_S = 0.2  # between two health checks
 _CANARY = re.compile(r"(<!--.*canary.*-->|#.*canary.*)", re.IGNORECASE)
 
 
@@ -79,6 +80,7 @@ class _Task:
                 env={**composed.env, **env},
                 services=composed.services,
                 awaits=dict(composed.awaits),
+                health=_health(config.environment.healthcheck),
                 network=_network(config.agent.network_mode or config.environment.network),
                 **config.environment.size,
             ),
@@ -175,6 +177,19 @@ def without_canary(text: str) -> str:
 
 def _network(mode: str) -> Literal["none", "bridge"]:
     return "bridge" if mode == "public" else "none"
+
+
+def _health(said: Healthcheck | None) -> Health | None:
+    if said is None:
+        return None
+    return Health(
+        test=("bash", "-c", said.command),
+        interval_s=max(said.interval_sec, _SHORTEST_S),
+        timeout_s=said.timeout_sec,
+        retries=said.retries,
+        start_period_s=said.start_period_sec,
+        start_interval_s=max(said.start_interval_sec, _SHORTEST_S),
+    )
 
 
 def _below(path: str, other: str) -> bool:

@@ -32,6 +32,7 @@ from sandbox_server.sandbox.docker.neighbours import Neighbours
 from sandbox_server.sandbox.docker.outside import DockerOutside
 from sandbox_server.sandbox.docker.weights import CpuWeights
 from sandbox_server.sandbox.egress import Egress
+from sandbox_server.sandbox.health import until_healthy
 
 _NO_SOURCE = "bind source path does not exist"
 _DISK_USAGE_S = 120.0
@@ -96,8 +97,10 @@ class DockerRuntime:
         # not for a grading: its channels become commands whose exit status only the engine knows for certain
         folder = self._fifos.make() if spec.with_shell or spec.role is Role.SESSION else None
         try:
-            async with self._neighbours.beside(spec) as group, self._looks if spec.mounts else self._boots:
-                sandbox = await self._boot_container(spec, token, folder, group)
+            async with self._neighbours.beside(spec) as group:
+                async with self._looks if spec.mounts else self._boots:
+                    sandbox = await self._boot_container(spec, token, folder, group)
+                await self._healthy(sandbox, spec)
         except BaseException as error:
             if isinstance(error, ImageUnavailable):
                 self.images.forget()
@@ -347,6 +350,17 @@ class DockerRuntime:
     async def _undo(self, creating: asyncio.Future[str]) -> None:
         with suppress(ServiceError):
             await self.remove(await creating)
+
+    async def _healthy(self, sandbox: BashSandbox, spec: ContainerSpec) -> None:
+        if spec.health is None:
+            return
+        try:
+            await until_healthy(sandbox, spec.health, within_s=self._config.services.start_s)
+        except BaseException:
+            sandbox.close()
+            with suppress(ServiceError):  # otherwise the reaper removes it
+                await asyncio.shield(self.remove(sandbox.container_id))
+            raise
 
     async def _ended(self, container_id: str) -> str:
         with suppress(ServiceError):

@@ -8,7 +8,7 @@ import pytest
 from sandbox_server.catalogue.harbor.archives import packed
 from sandbox_server.catalogue.harbor.dockerfile import read
 from sandbox_server.catalogue.importing import read_tasks
-from sandbox_server.catalogue.instance import HarborGrader, TaskInstance
+from sandbox_server.catalogue.instance import HarborGrader, Health, TaskInstance
 from sandbox_server.errors import MalformedRequest
 from tests.conftest import ROOT
 
@@ -69,7 +69,7 @@ def test_the_examples_in_full() -> None:
 REFUSED = {
     "[environment]\nos = 'Windows'": "[environment] os = 'windows'",
     "[environment]\ngpus = 1": "[environment] gpus",
-    "[environment.healthcheck]\ncommand = 'true'": "[environment] healthcheck",
+    "[environment.healthcheck]\ncommand = 'true'\nretries = 0": "environment.healthcheck.retries",
     "[[environment.mcp_servers]]\nname = 'a'\nurl = 'http://a'": "[environment] mcp_servers",
     "[environment]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['packages.example.org']": "network_mode = 'allowlist'",
     "[agent]\nuser = 'agent'": "[agent] user = 'agent'",
@@ -150,6 +150,17 @@ def test_a_prebuilt_image_needs_no_dockerfile(make: Make) -> None:
     assert (instance.sandbox.images, instance.sandbox.build) == (("acme/task:1",), None)
     assert (instance.sandbox.network, grader.network) == ("none", "none")
     assert grader.carried == ("/app", "/etc/nginx", "/logs/artifacts", "/root")
+
+
+def test_a_health_check_has_harbors_defaults(make: Make) -> None:
+    """A start gives up, or waits on, where Harbor's does not."""
+    plain, _ = imported(make("[environment.healthcheck]\ncommand = 'curl -sf db:80'"))
+    assert plain.sandbox.health == Health(
+        test=("bash", "-c", "curl -sf db:80"), interval_s=5, timeout_s=30, retries=3, start_interval_s=5
+    )
+    toml = "[environment.healthcheck]\ncommand = 'true'\ninterval_sec = 0\nstart_period_sec = 9\ntimeout_sec = 2"
+    health = imported(make(toml))[0].sandbox.health
+    assert health and (health.interval_s, health.start_period_s, health.timeout_s) == (0.2, 9, 2)
 
 
 def test_the_same_folder_is_the_same_instance(make: Make) -> None:
