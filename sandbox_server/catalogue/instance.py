@@ -173,6 +173,8 @@ class HarborGrader(_Record):
     """Put running state into files before they are taken."""
     network: Literal["none", "bridge"] = "none"
     """Network of the tests."""
+    allowed: tuple[str, ...] | None = None
+    """With a network: the hosts, `*.domain`s and address ranges that the tests may reach; None: all."""
     services: bool = True
     """The sandbox's services run beside the tests too, each in a fresh container."""
     solution: str = ""
@@ -256,6 +258,9 @@ class SandboxSpec(_Record):
     activate: str = ""
     """Shell text run when a shell starts; "": activate conda env `testbed` if the image has it."""
     network: Literal["none", "bridge"] = "none"
+    allowed: tuple[str, ...] | None = None
+    """With a network: the hosts, `*.domain`s and address ranges that it may reach, of those that SANDBOX_BOX_EGRESS
+    allows; None: all of these."""
     setup_commands: tuple[str, ...] = ()
     """Run once as root in the workdir, in the image that sessions and gradings start from."""
     hidden_paths: tuple[str, ...] = ()

@@ -17,6 +17,7 @@ from sandbox_server.catalogue.instance import HarborGrader, TaskInstance
 from sandbox_server.errors import CapacityError, EngineUnavailable, GraderBroken, ServiceError
 from sandbox_server.grading.disk import disk_bounded
 from sandbox_server.sandbox.base import ContainerSpec, ImageInfo, Limits, Role, Runtime, Sandbox
+from sandbox_server.sandbox.egress import allowing
 from sandbox_server.sandbox.faults import Faults
 from sandbox_server.sandbox.outside import Outside
 from sandbox_server.tasks import TaskSet
@@ -300,6 +301,7 @@ class Containers:
             workdir=instance.sandbox.workdir,
             env={**instance.sandbox.env, **env},
             network=self._network_of(instance),
+            egress=allowing(instance.grader.allowed) if isinstance(instance.grader, HarborGrader) else None,
             limits=self.limits_of(instance),
             with_shell=False,
             cpu_shares=self._cpu_shares,

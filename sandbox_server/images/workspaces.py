@@ -22,6 +22,7 @@ from sandbox_server.images.preparing import REPOSITORY, Preparing
 from sandbox_server.images.repository_images import LEFT_OUT_LABEL, RepositoryImages
 from sandbox_server.images.services import beside, service_specs
 from sandbox_server.sandbox.base import ContainerSpec, ImageInfo, Limits, Role, Runtime, Sandbox
+from sandbox_server.sandbox.egress import allowing
 
 TASK_IMAGE_LABEL = "sandbox.task_image"
 """Names the task image that a prepared image was made from, in the form in which nodes report it."""
@@ -151,6 +152,7 @@ class Workspaces:
             env=own.env,
             activate=own.activate,
             network=own.network,
+            egress=allowing(own.allowed),
             limits=replace(self._limits, **{name: value for name, value in named.items() if value is not None}),
         )
         return await self.beside(spec, instance)

@@ -376,6 +376,7 @@ def _instance_detail(instance: TaskInstance) -> dict[str, object]:
         "images": list(instance.sandbox.images),
         "workdir": instance.sandbox.workdir,
         "network": instance.sandbox.network,
+        "allowed_hosts": None if instance.sandbox.allowed is None else list(instance.sandbox.allowed),
         "dialect": instance.dialect,
         "profile": instance.profile,
         "f2p_total": len(instance.fail_to_pass),

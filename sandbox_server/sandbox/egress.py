@@ -95,6 +95,11 @@ class Egress:
         return frozenset(target.domain for target in self.allow if target.domain)
 
 
+def allowing(hosts: Sequence[str] | None) -> Egress | None:
+    """Rules that allow these hosts, `*.domain`s and ranges and nothing else; None: no rules. Raises ValueError."""
+    return None if hosts is None else Egress(tuple(map(Target.parse, hosts)))
+
+
 @dataclass(frozen=True, slots=True)
 class NameServer:
     """The name server that is asked for the names below a domain."""

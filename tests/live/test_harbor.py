@@ -5,7 +5,9 @@ import json
 import re
 import socket
 import tarfile
+import threading
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import httpx
 import pytest
 
 from tests.conftest import ROOT
+from tests.deployment import bridge_gateway
 
 from .serving import Server, docker, until
 
@@ -250,3 +253,53 @@ def test_a_task_that_is_not_healthy_says_why(harbor: Server, tmp_path: Path) -> 
     answer = harbor.post("/start_instance", {"instance_hash": "sick"}, timeout=300)
     assert answer.status_code == 503, answer.text
     assert "failed 2 times in a row" in answer.text and "no licence" in answer.text, answer.text
+
+
+class _Answer(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"42")
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Keep the test's output clean."""
+
+
+_ASKS = """
+ask() { python3 -c 'import sys, urllib.request as r; print(int(r.urlopen(sys.argv[1], timeout=3).read()))' "$1" 2>&1; }
+"""
+
+
+def test_the_agent_and_its_tests_reach_what_their_lists_allow(serve: Callable[..., Server], tmp_path: Path) -> None:
+    """A task with an allow list runs without a network, or with all of it; or its tests have the agent's list."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))  # sends nothing
+        other = str(probe.getsockname()[0])
+    http = ThreadingHTTPServer(("0.0.0.0", 0), _Answer)  # of this host, on all its addresses
+    threading.Thread(target=http.serve_forever, daemon=True).start()
+    agents, tests = (f"http://{address}:{http.server_port}/" for address in (bridge_gateway(), other))
+    script = f"""{_ASKS}
+[[ $(ask {tests}) == 42 && $(ask {agents}) == *"Errno 113"* && $(cat answer) == 42 ]]
+echo $((!$?)) >/logs/verifier/reward.txt
+"""
+    toml = f"""
+[environment]
+network_mode = "allowlist"
+allowed_hosts = ["{bridge_gateway()}"]
+[verifier]
+network_mode = "allowlist"
+allowed_hosts = ["{other}/32"]
+"""
+    server = serve(grade_network=1)
+    server.cli("instances", "import", str(made(tmp_path / "listed", toml, **{"tests/test.sh": f"#!/bin/bash{script}"})))
+    assert server.get("/v1/instances/listed")["allowed_hosts"] == [bridge_gateway()]
+    sid, idle = server.begin("listed"), server.begin("listed")
+    server.run(idle, "touch nothing")
+    assert "Errno 113" in server.run(sid, f"{_ASKS} ask {tests} | tail -1")
+    server.run(sid, f"ask {agents} >answer")
+    for one, earned in {sid: 1.0, idle: 0.0}.items():
+        server.finish(one)
+        got = server.reward(one)
+        assert (got["reward"], got["mask"]) == (earned, False), got
+    http.shutdown()
+    http.server_close()

@@ -1,15 +1,18 @@
-"""task.toml as Harbor 0.25 reads it. Keys that it does not know are ignored, as there."""
+"""task.toml as Harbor 0.26 reads it. Keys that it does not know are ignored, as there."""
 
+import ipaddress
 import re
 import tomllib
 from collections.abc import Mapping
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 _TEMPLATE = re.compile(r"\$\{(?P<name>[^}:]+)(?P<default>:-(?P<text>.*))?\}")
 _UNITS = {"G": 1024.0, "M": 1.0, "K": 1 / 1024}
 _ROOT = {None, "root", 0, "0"}
+_HOST = re.compile(r"(\*\.)?[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*")
 
 
 class _Section(BaseModel):
@@ -18,6 +21,36 @@ class _Section(BaseModel):
 
 def _lower(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
+
+
+def _host(said: str) -> str:
+    host = said.strip().lower().rstrip(".")
+    try:
+        return str(ipaddress.ip_network(host)) if "/" in host else str(ipaddress.ip_address(host))
+    except ValueError:
+        if _HOST.fullmatch(host) and not re.fullmatch(r"(\*\.)?[0-9.]+", host):
+            return host
+    raise ValueError(f"{said[:100]!r} is no host name, *.domain, address or range of addresses")
+
+
+_Hosts = list[Annotated[str, AfterValidator(_host)]] | None
+_Mode = Literal["public", "no-network", "allowlist"] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """What a phase of the task may reach."""
+
+    kind: Literal["none", "bridge"]
+    allowed: tuple[str, ...] | None = None
+    """Hosts, `*.domain`s and ranges of addresses; None: all."""
+
+    @classmethod
+    def of(cls, mode: str, hosts: list[str] | None) -> "Network":
+        """An empty allow list is no network."""
+        if mode == "public":
+            return cls("bridge")
+        return cls("bridge", tuple(hosts)) if mode == "allowlist" and hosts else cls("none")
 
 
 _Seconds = Annotated[float, Field(ge=0, le=86_400)]
@@ -51,15 +84,16 @@ class Environment(_Section):
     env: dict[str, str] = {}
     healthcheck: Healthcheck | None = None
     workdir: str | None = None
-    network_mode: str | None = None
+    network_mode: _Mode = None
+    allowed_hosts: _Hosts = None
     allow_internet: bool | None = None
 
     @property
-    def network(self) -> str:
-        """public, no-network or allowlist."""
+    def network(self) -> Network:
+        """What it may reach, where no phase says otherwise."""
         if self.network_mode is None and self.allow_internet is not None:
-            return "public" if self.allow_internet else "no-network"
-        return self.network_mode or "public"
+            return Network("bridge" if self.allow_internet else "none")
+        return Network.of(self.network_mode or "public", self.allowed_hosts)
 
     @property
     def size(self) -> dict[str, Any]:
@@ -78,17 +112,25 @@ class Environment(_Section):
             "gpus": bool(self.gpus),
             "tpu": self.tpu is not None,
             "mcp_servers": bool(self.mcp_servers),
-            f"network_mode = {self.network!r}": self.network not in ("public", "no-network"),
         }
         return [what for what, asked in found.items() if asked]
 
 
-class Agent(_Section):
+class _Phase(_Section):
+    network_mode: _Mode = None
+    allowed_hosts: _Hosts = None
+
+    @property
+    def network(self) -> Network | None:
+        """What it may reach; None: as its environment."""
+        return Network.of(self.network_mode, self.allowed_hosts) if self.network_mode else None
+
+
+class Agent(_Phase):
     """[agent]."""
 
     timeout_sec: float | None = None
     user: str | int | None = None
-    network_mode: str | None = None
 
 
 class Collect(_Section):
@@ -100,13 +142,12 @@ class Collect(_Section):
     user: str | int | None = None
 
 
-class Verifier(_Section):
+class Verifier(_Phase):
     """[verifier]."""
 
     timeout_sec: Annotated[float, Field(gt=0)] = 600.0
     env: dict[str, str] = {}
     user: str | int | None = None
-    network_mode: str | None = None
     environment_mode: str | None = None
     environment: Environment | None = None
     collect: list[Collect] = []
@@ -162,7 +203,6 @@ class Config(_Section):
     def unsupported(self) -> list[str]:
         """Unsupported requests of the task, each as its key."""
         verifier = self.verifier.environment.unsupported() if self.verifier.environment else []
-        overrides = {"agent": self.agent.network_mode, "verifier": self.verifier.network_mode}
         return [
             *(f"[environment] {what}" for what in self.environment.unsupported()),
             *(f"[verifier.environment] {what}" for what in verifier),
@@ -170,7 +210,6 @@ class Config(_Section):
             *(f"[[verifier.collect]] of {one.service!r}" for one in self.verifier.collect if one.service != "main"),
             *(f"[[verifier.collect]] user = {one.user!r}" for one in self.verifier.collect if one.user not in _ROOT),
             *([f"[agent] user = {self.agent.user!r}"] if self.agent.user not in _ROOT else []),
-            *(f"[{name}] network_mode = 'allowlist'" for name, mode in overrides.items() if mode == "allowlist"),
             *(f"artifacts of the service {artifact.service!r}" for artifact in self.sources(other=True)),
         ]
 

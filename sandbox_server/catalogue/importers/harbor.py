@@ -3,7 +3,6 @@
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
 
 from sandbox_server.catalogue.harbor import compose, dockerfile
 from sandbox_server.catalogue.harbor.archives import MOST_BYTES
@@ -59,6 +58,7 @@ class _Task:
         separate = config.verifier.separate
         env = resolved(config.environment.env, "[environment.env]")
         composed = self._composed(env)
+        network = config.agent.network or config.environment.network
         unsupported = [*composed.unsupported, *config.unsupported(), *self._unsupported("environment")]
         if separate:
             unsupported += self._unsupported("tests")
@@ -81,7 +81,8 @@ class _Task:
                 services=composed.services,
                 awaits=dict(composed.awaits),
                 health=_health(config.environment.healthcheck),
-                network=_network(config.agent.network_mode or config.environment.network),
+                network=network.kind,
+                allowed=network.allowed,
                 **config.environment.size,
             ),
             grader=self._grader(workdir, separate=separate),
@@ -108,7 +109,7 @@ class _Task:
         if separate and (verifier.docker_image or "tests/Dockerfile" in self.content):
             images, build = self._image(verifier, "tests")
             folder, bundled = self._workdir(verifier, "tests"), True
-        network = config.verifier.network_mode or verifier.network
+        network = config.verifier.network or verifier.network
         return HarborGrader(
             tests="" if bundled else self.content.get("tests", ""),
             carried=self._carried(workdir, separate=separate),
@@ -118,7 +119,8 @@ class _Task:
             user="" if config.verifier.user in (None, "root", 0, "0") else str(config.verifier.user),
             collect=tuple(Collect(command=one.command, timeout_s=one.timeout_sec) for one in config.verifier.collect),
             env=resolved({**(own.env if own else {}), **config.verifier.env}, "[verifier.env]"),
-            network=_network(network),
+            network=network.kind,
+            allowed=network.allowed,
             services=not separate,
             solution=self.content.get("solution", ""),
             solution_env=resolved(config.solution.env, "[solution.env]"),
@@ -173,10 +175,6 @@ def without_canary(text: str) -> str:
     while first < len(lines) and not lines[first].strip():
         first += 1
     return "\n".join(lines[first:])
-
-
-def _network(mode: str) -> Literal["none", "bridge"]:
-    return "bridge" if mode == "public" else "none"
 
 
 def _health(said: Healthcheck | None) -> Health | None:

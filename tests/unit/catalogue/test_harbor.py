@@ -71,7 +71,10 @@ REFUSED = {
     "[environment]\ngpus = 1": "[environment] gpus",
     "[environment.healthcheck]\ncommand = 'true'\nretries = 0": "environment.healthcheck.retries",
     "[[environment.mcp_servers]]\nname = 'a'\nurl = 'http://a'": "[environment] mcp_servers",
-    "[environment]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['packages.example.org']": "network_mode = 'allowlist'",
+    "[environment]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['http://a/']": "allowed_hosts.0: Value error, 'http://a/'",
+    "[agent]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['10.0.0.300']": "agent.allowed_hosts.0",
+    "[verifier]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['*.10.0.0.1']": "verifier.allowed_hosts.0",
+    "[environment]\nnetwork_mode = 'whatever'": "environment.network_mode",
     "[agent]\nuser = 'agent'": "[agent] user = 'agent'",
     "[[steps]]\nname = 'one'": "[[steps]]",
     "[[verifier.collect]]\ncommand = 'true'\nservice = 'db'": "[[verifier.collect]] of 'db'",
@@ -150,6 +153,33 @@ def test_a_prebuilt_image_needs_no_dockerfile(make: Make) -> None:
     assert (instance.sandbox.images, instance.sandbox.build) == (("acme/task:1",), None)
     assert (instance.sandbox.network, grader.network) == ("none", "none")
     assert grader.carried == ("/app", "/etc/nginx", "/logs/artifacts", "/root")
+
+
+_SOME = "network_mode = 'allowlist'\nallowed_hosts = ['*.Example.org.', '10.0.0.0/8', '2001:DB8::1', 'a.b']"
+_ALLOWED = ("bridge", ("*.example.org", "10.0.0.0/8", "2001:db8::1", "a.b"))
+
+
+@pytest.mark.parametrize(
+    ("toml", "session", "tests"),
+    [
+        (f"[environment]\n{_SOME}", _ALLOWED, _ALLOWED),
+        (f"[agent]\n{_SOME}", _ALLOWED, ("bridge", None)),
+        (f"[verifier]\n{_SOME}\n[environment]\nnetwork_mode = 'no-network'", ("none", None), _ALLOWED),
+        (f"[environment]\n{_SOME}\n[verifier]\nnetwork_mode = 'public'", _ALLOWED, ("bridge", None)),
+        (
+            f"[environment]\n{_SOME}\n[verifier.environment]\ndocker_image = 'a/b'\nworkdir = '/v'",
+            _ALLOWED,
+            ("bridge", None),
+        ),
+        (f"[verifier]\nenvironment_mode = 'separate'\n[environment]\n{_SOME}", _ALLOWED, _ALLOWED),
+        ("[environment]\nnetwork_mode = 'allowlist'", ("none", None), ("none", None)),
+    ],
+)
+def test_each_phase_has_its_allow_list(make: Make, toml: str, session: object, tests: object) -> None:
+    """An agent reaches what only its tests may, or the tests lack what they need."""
+    instance, grader = imported(make(toml))
+    assert (instance.sandbox.network, instance.sandbox.allowed) == session
+    assert (grader.network, grader.allowed) == tests
 
 
 def test_a_health_check_has_harbors_defaults(make: Make) -> None:
