@@ -11,7 +11,13 @@ head -c "$within" | sort -z > "$lists/within"
 mkdir -- "$lists/files"
 # links that lead out of the folder are created last, so that nothing is written through them
 tar -x -z -f - -C "$lists/files" -S -p --same-owner --numeric-owner --delay-directory-restore
+# folders on the way to a changed file, which are not in the archive: as they are here, and new ones for all to read
+cd -- "$lists/files"
+find . -mindepth 1 -type d -print0 | sort -z | comm -z -23 - <(sort -z "$lists/folders") > "$lists/passed"
+xargs -0r chmod 755 -- < "$lists/passed"
 cd /
+xargs -0r sh -c 'find "$@" -maxdepth 0 -type d -print0 2> /dev/null || :' sh < "$lists/passed" > "$lists/here"
+tar -c --no-recursion --null -T "$lists/here" | tar -x -C "$lists/files" -p --same-owner --numeric-owner
 # in the changed folders: paths that the agent's container does not have, or does not have as a folder
 xargs -0r sh -c 'find "$@" -mindepth 1 -maxdepth 1 \( -type d -printf "%p/\0" -o -print0 \) 2> /dev/null || :' sh \
   < "$lists/folders" | sort -z | comm -z -23 - "$lists/within" | xargs -0r rm -rf --
@@ -23,10 +29,10 @@ for root in "$@"; do
   done <<< "${root%/*}/"
   source=$lists/files$root
   if [[ -d $source && ! -L $source ]]; then
-    mkdir -p -- "$root"
+    (umask 022 && mkdir -p -- "$root")
     cp -a -- "$source/." "$root/"
   elif [[ -f $source && ! -L $source ]]; then
-    mkdir -p -- "${root%/*}/"
+    (umask 022 && mkdir -p -- "${root%/*}/")
     cp -a -- "$source" "$root"
   fi
 done
