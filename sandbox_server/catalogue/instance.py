@@ -142,10 +142,22 @@ class Service(_Record):
 
 
 class Collect(_Record):
-    """A command that runs in the agent's container once the agent is done, whatever comes of it."""
+    """A command that runs once the agent is done, whatever comes of it."""
 
     command: str
     timeout_s: float = 60.0
+    service: str = ""
+    """The service in whose container it runs, after the agent's container was stopped; "": the agent's."""
+    user: str = ""
+    """Name or number; "": root, or in a service the user of its container."""
+
+
+class Artifact(_Record):
+    """A file or folder of a service that the tests get."""
+
+    service: str
+    path: str
+    """Absolute; where it is in the service, and where the tests find it."""
 
 
 class HarborGrader(_Record):
@@ -171,6 +183,8 @@ class HarborGrader(_Record):
     """Environment of the tests."""
     collect: tuple[Collect, ...] = ()
     """Put running state into files before they are taken."""
+    artifacts: tuple[Artifact, ...] = ()
+    """What the tests get of the sandbox's services, beside `carried`."""
     network: Literal["none", "bridge"] = "none"
     """Network of the tests."""
     allowed: tuple[str, ...] | None = None
@@ -342,6 +356,12 @@ class TaskInstance(_Record):
     def carried(self) -> tuple[str, ...]:
         """Paths whose changed files are the agent's work; (): its work is a diff of the repository in `workdir`."""
         return self.grader.carried if isinstance(self.grader, HarborGrader) else ()
+
+    @property
+    def placed(self) -> tuple[str, ...]:
+        """Paths that a grading may write of what was taken from a session: `carried`, and artifacts of services."""
+        found = self.grader.artifacts if isinstance(self.grader, HarborGrader) else ()
+        return (*self.carried, *(artifact.path for artifact in found))
 
     @property
     def instance_hash(self) -> int:

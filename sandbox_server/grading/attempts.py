@@ -228,7 +228,7 @@ class Attempts:
         if not instance.carried:
             workdir = instance.sandbox.workdir
             return await apply_patch(sandbox, patch, instance.files, clear=stray, workdir=workdir, timeout_s=timeout_s)
-        return await place(sandbox, patch, instance.carried, timeout_s=timeout_s) if patch else Applied("", "")
+        return await place(sandbox, patch, instance.placed, timeout_s=timeout_s) if patch else Applied("", "")
 
     def _blaming(self, box: Box, patch: bytes) -> AbstractAsyncContextManager[None]:
         return blaming(self._containers.outside, box.sandbox.container_id, image=box.image_digest, patch=patch)

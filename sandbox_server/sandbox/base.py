@@ -27,6 +27,7 @@ from sandbox_server.sandbox.process import Process as Process  # part of what a 
 from sandbox_server.sandbox.process import ProcessEnd as ProcessEnd
 from sandbox_server.sandbox.process import Size as Size
 from sandbox_server.sandbox.process import Stream as Stream
+from sandbox_server.sandbox.services import Services as Services
 from sandbox_server.sandbox.shell import Shell as Shell
 from sandbox_server.sandbox.shell import ShellOutcome as ShellOutcome
 from sandbox_server.sandbox.shell import ShellResult as ShellResult
@@ -158,6 +159,11 @@ class Runtime(Protocol):
     @property
     def images(self) -> Images:
         """The engine's images."""
+        ...
+
+    @property
+    def services(self) -> Services:
+        """The services beside the sandboxes."""
         ...
 
     @property

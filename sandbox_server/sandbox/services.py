@@ -1,8 +1,9 @@
 """Services: containers beside a sandbox, on a network of their own, that are created and removed with it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network
-from typing import Literal
+from typing import Literal, Protocol
 
 NETWORKS = IPv4Network("10.213.0.0/16")
 Condition = Literal["started", "healthy", "completed"]
@@ -68,3 +69,28 @@ class ServiceBounds:
     networks: IPv4Network = NETWORKS
     """The networks of services are parts of this range. The host has no address in them, so no address of it is hidden.
     """
+
+
+class Services(Protocol):
+    """Reaches into the running services of a sandbox; `container_id` is the sandbox's own."""
+
+    async def run(
+        self, container_id: str, service: str, argv: Sequence[str], *, user: str, timeout_s: float
+    ) -> int | None:
+        """Run a command in the service's container; its exit code, or None if it still runs after `timeout_s`.
+
+        `user`: "" is that of the service's container.
+
+        Raises:
+            SandboxLost: the service is gone or does not run. EngineUnavailable: also for a program that is not there.
+        """
+        ...
+
+    async def archive(self, container_id: str, service: str, path: str, *, max_bytes: int) -> bytes | None:
+        """A file or folder of the service, running or not, as a tar archive whose names begin with the last part of
+        `path`; None if there is none. What is in a tmpfs is not seen.
+
+        Raises:
+            OverflowError: it is longer than `max_bytes`. SandboxLost: the service is gone. EngineUnavailable.
+        """
+        ...

@@ -24,6 +24,7 @@ from sandbox_server.errors import (
 from sandbox_server.records import PatchRecord, SessionRecord
 from sandbox_server.sandbox.base import ContainerSpec, ExecResult, Limits, Role, Runtime, Sandbox
 from sandbox_server.sandbox.outside import FILES, Seen, Unseen
+from sandbox_server.scoring import evidence
 
 log = telemetry.logger(__name__)
 
@@ -111,10 +112,11 @@ class Captures:
 
     async def _taken(self, container_id: str, sid: str, instance: TaskInstance) -> _Taken:
         failure, timeout_s = _Failed(""), self._timeout_s
-        await self._collect(container_id, instance)
+        await evidence.collect(self._runtime, container_id, instance, timeout_s=self._timeout_s)
         for _ in range(_ATTEMPTS):
             try:
-                return await self._read(container_id, sid, instance, timeout_s)
+                taken = await self._read(container_id, sid, instance, timeout_s)
+                return await self._with_evidence(container_id, instance, taken)
             except _Failed as error:
                 failure = error
                 log.warning("capture failed", sid=sid, why=error.why)
@@ -130,18 +132,14 @@ class Captures:
             raise SandboxLost(why) if failure.timed_out else InfrastructureError(why) from error
         return _Taken(None, f"the changes cannot be taken from what the agent left: {failure.why}")
 
-    async def _collect(self, container_id: str, instance: TaskInstance) -> None:
-        """Run what the task wants to run before its files are taken; nothing that happens there matters."""
-        if not isinstance(instance.grader, HarborGrader) or not instance.grader.collect:
-            return
-        try:
-            sandbox = await self._runtime.attach(container_id)
-            for one in instance.grader.collect:
-                bounded = min(one.timeout_s, self._timeout_s)
-                workdir = instance.sandbox.workdir
-                await sandbox.exec(["bash", "-c", one.command], timeout_s=bounded, cwd=workdir, user="root")
-        except (ServiceError, OSError) as error:
-            log.warning("a task's collect command failed", container_id=container_id, error=str(error))
+    async def _with_evidence(self, container_id: str, instance: TaskInstance, taken: _Taken) -> _Taken:
+        """Add what the services show, now that nothing of the agent runs any more."""
+        if taken.diff is None or not isinstance(instance.grader, HarborGrader) or not instance.grader.artifacts:
+            return taken
+        bounds = evidence.Bounds(self._timeout_s, self._max_bytes)
+        found = await evidence.of_services(self._runtime.services, container_id, instance.grader, bounds)
+        causes = "; ".join(filter(None, (taken.cause, *found.left_out)))[:_TOLD]
+        return _Taken(evidence.added(taken.diff, found.archive), causes)
 
     async def _read(self, container_id: str, sid: str, instance: TaskInstance, timeout_s: float) -> _Taken:
         workdir = instance.sandbox.workdir

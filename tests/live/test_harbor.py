@@ -20,14 +20,16 @@ from tests.deployment import bridge_gateway
 from .serving import Server, docker, until
 
 TASKS = ROOT / "examples" / "harbor"
-NAMES = {"hello": "hello"} | {name: f"samples/{name}" for name in ("scores", "separate", "history", "services")}
+NAMES = {"hello": "hello"} | {
+    name: f"samples/{name}" for name in ("scores", "separate", "history", "services", "ledger")
+}
 
 
 @pytest.fixture(scope="module")
 def harbor(live: Server) -> Server:
     """The shared server, with the tasks."""
     told = live.cli("instances", "import", "--family", "harbor", str(TASKS))
-    assert re.search(r": (5 new|0 new, 0 updated, 5 unchanged)", told), told
+    assert re.search(r": (6 new|0 new, 0 updated, 6 unchanged)", told), told
     return live
 
 
@@ -56,8 +58,9 @@ def test_the_solution_earns_one_and_nothing_earns_nothing(harbor: Server, task: 
 
 def test_verify_runs_the_solution(harbor: Server) -> None:
     """A task without a gold patch counts as unsound, or as sound without a run of its solution."""
-    told = harbor.cli("instances", "verify", "hello")
-    assert "ok    hello  gold resolved, empty unresolved" in told, told
+    told = harbor.cli("instances", "verify", "hello", "samples/ledger")
+    for task in ("hello", "samples/ledger"):
+        assert f"ok    {task}  gold resolved, empty unresolved" in told, told
 
 
 def test_a_part_of_the_work_earns_a_part(harbor: Server) -> None:
@@ -110,6 +113,18 @@ def test_an_agent_cannot_write_its_reward(harbor: Server) -> None:
     assert (got["reward"], got["verdict"]) == (1.0, "resolved"), got  # nor can it break its own grading
     names = _archive(harbor.patch(sid))
     assert all(name == "./app" or name.startswith("./app/") for name in names), names
+
+
+def test_an_agent_cannot_write_what_a_service_shows(harbor: Server) -> None:
+    """A policy writes the file that the tests want of a service into its own container."""
+    sid = harbor.begin("samples/ledger")
+    harbor.run(
+        sid,
+        r"mkdir -p /srv/book && printf 'rent 900\ntea 12\n' | tee /srv/book/entries.txt /logs/artifacts/entries.txt",
+    )
+    harbor.finish(sid)
+    got = harbor.reward(sid)
+    assert (got["reward"], got["verdict"], got["mask"]) == (0.0, "unresolved", False), got
 
 
 def test_no_layer_of_an_agents_image_has_held_the_tests(harbor: Server) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
 _TEMPLATE = re.compile(r"\$\{(?P<name>[^}:]+)(?P<default>:-(?P<text>.*))?\}")
 _UNITS = {"G": 1024.0, "M": 1.0, "K": 1 / 1024}
@@ -177,6 +177,13 @@ class Artifact(_Section):
     source: str
     service: str | None = None
 
+    @field_validator("source")
+    @classmethod
+    def _stays(cls, value: str) -> str:
+        if ".." in value.split("/"):
+            raise ValueError(f"{value!r} has a part '..'")
+        return value
+
 
 class Config(_Section):
     """The whole file."""
@@ -207,16 +214,24 @@ class Config(_Section):
             *(f"[environment] {what}" for what in self.environment.unsupported()),
             *(f"[verifier.environment] {what}" for what in verifier),
             *(["[[steps]]"] if self.steps else []),
-            *(f"[[verifier.collect]] of {one.service!r}" for one in self.verifier.collect if one.service != "main"),
-            *(f"[[verifier.collect]] user = {one.user!r}" for one in self.verifier.collect if one.user not in _ROOT),
             *([f"[agent] user = {self.agent.user!r}"] if self.agent.user not in _ROOT else []),
-            *(f"artifacts of the service {artifact.service!r}" for artifact in self.sources(other=True)),
         ]
+
+    @property
+    def services(self) -> set[str]:
+        """Services that `artifacts` and [[verifier.collect]] name."""
+        collected = {one.service for one in self.verifier.collect}
+        return collected | {entry.service or "" for entry in self.sources(other=True)}
 
     def sources(self, *, other: bool = False) -> list[Artifact]:
         """Artifacts of the agent's container, or those of `other` services."""
         entries = [Artifact(source=entry) if isinstance(entry, str) else entry for entry in self.artifacts]
         return [entry for entry in entries if (entry.service not in (None, "main")) is other]
+
+
+def user_name(said: str | int | None) -> str:
+    """Name or number of a user; "": root."""
+    return "" if said in _ROOT else str(said)
 
 
 def resolved(env: Mapping[str, str], where: str) -> dict[str, str]:

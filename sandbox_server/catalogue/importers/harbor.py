@@ -6,9 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from sandbox_server.catalogue.harbor import compose, dockerfile
 from sandbox_server.catalogue.harbor.archives import MOST_BYTES
-from sandbox_server.catalogue.harbor.config import Config, Environment, Healthcheck, resolved
+from sandbox_server.catalogue.harbor.compose import MAIN
+from sandbox_server.catalogue.harbor.config import Config, Environment, Healthcheck, resolved, user_name
 from sandbox_server.catalogue.harbor.folders import COMPOSE, CONFIG, ROW
-from sandbox_server.catalogue.instance import Collect, HarborGrader, Health, ImageBuild, SandboxSpec, TaskInstance
+from sandbox_server.catalogue.instance import (
+    Artifact,
+    Collect,
+    HarborGrader,
+    Health,
+    ImageBuild,
+    SandboxSpec,
+    TaskInstance,
+)
 from sandbox_server.catalogue.rows import OldRowConverter, SourceRow
 
 ARTIFACTS = "/logs/artifacts"
@@ -62,6 +71,8 @@ class _Task:
         unsupported = [*composed.unsupported, *config.unsupported(), *self._unsupported("environment")]
         if separate:
             unsupported += self._unsupported("tests")
+        services = {MAIN, *(service.name for service in composed.services)}
+        unsupported += [f"the service {name!r}, which does not exist" for name in sorted(config.services - services)]
         if unsupported:
             raise ValueError(f"not supported: {'; '.join(unsupported)}")
         workdir = composed.workdir or self._workdir(config.environment, "environment")
@@ -103,6 +114,7 @@ class _Task:
 
     def _grader(self, workdir: str, *, separate: bool) -> HarborGrader:
         config, own = self.config, self.config.verifier.environment
+        carried = self._carried(workdir, separate=separate)
         images: tuple[str, ...] = ()
         build, folder, bundled = None, "", False
         verifier = own or config.environment.model_copy(update={"docker_image": None, "workdir": None})
@@ -112,12 +124,13 @@ class _Task:
         network = config.verifier.network or verifier.network
         return HarborGrader(
             tests="" if bundled else self.content.get("tests", ""),
-            carried=self._carried(workdir, separate=separate),
+            carried=carried,
             images=images,
             build=build,
             workdir=folder,
-            user="" if config.verifier.user in (None, "root", 0, "0") else str(config.verifier.user),
-            collect=tuple(Collect(command=one.command, timeout_s=one.timeout_sec) for one in config.verifier.collect),
+            user=user_name(config.verifier.user),
+            collect=self._collect(separate=separate),
+            artifacts=self._artifacts(carried) if separate else (),
             env=resolved({**(own.env if own else {}), **config.verifier.env}, "[verifier.env]"),
             network=network.kind,
             allowed=network.allowed,
@@ -125,6 +138,32 @@ class _Task:
             solution=self.content.get("solution", ""),
             solution_env=resolved(config.solution.env, "[solution.env]"),
         )
+
+    def _collect(self, *, separate: bool) -> tuple[Collect, ...]:
+        """In a shared grading no test can see what happens in a service of the session, as in Harbor."""
+        return tuple(
+            Collect(
+                command=one.command,
+                timeout_s=one.timeout_sec,
+                service="" if one.service == MAIN else one.service,
+                user=user_name(one.user) if one.service == MAIN else "" if one.user is None else str(one.user),
+            )
+            for one in self.config.verifier.collect
+            if separate or one.service == MAIN
+        )
+
+    def _artifacts(self, carried: Sequence[str]) -> tuple[Artifact, ...]:
+        found: list[Artifact] = []
+        for one in self.config.sources(other=True):
+            artifact = Artifact(service=one.service or "", path=posixpath.normpath(one.source))
+            taken = [*carried, *(other.path for other in found)]
+            if _forbidden(artifact.path) or any(
+                _below(artifact.path, path) or _below(path, artifact.path) or path == artifact.path for path in taken
+            ):
+                where = f"{artifact.path} of the service {artifact.service!r}"
+                raise ValueError(f"{where} cannot be carried into the grading: it overlaps {(*taken, *_NEVER)}")
+            found.append(artifact)
+        return tuple(found)
 
     def _carried(self, workdir: str, *, separate: bool) -> tuple[str, ...]:
         declared = [posixpath.join(workdir, entry.source) for entry in self.config.sources()]

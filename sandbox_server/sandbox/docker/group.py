@@ -25,7 +25,7 @@ from sandbox_server.sandbox.bash import boot
 from sandbox_server.sandbox.config import RuntimeConfig
 from sandbox_server.sandbox.docker.creation import CAPABILITIES, NAME_OPTIONS, NO_NAME_SERVER, Place, endpoint, ulimits
 from sandbox_server.sandbox.docker.engine import Engine
-from sandbox_server.sandbox.docker.labels import DEADLINE, GROUP, NODE, ROLE, SERVICE, SID, TOKEN
+from sandbox_server.sandbox.docker.labels import DEADLINE, GROUP, NODE, ROLE, SERVICE, SERVICE_NAME, SID, TOKEN
 from sandbox_server.sandbox.services import Condition, HealthCheck, ServiceSpec
 
 log = telemetry.logger(__name__)
@@ -240,7 +240,7 @@ class Making:
             working_dir=service.workdir or None,
             hostname=service.hostname or service.name,
             environment=dict(service.env),
-            labels=self._labels,
+            labels={**self._labels, SERVICE_NAME: service.name},
             healthcheck={"test": ["NONE"]},  # we run it until it first succeeds; the engine would repeat it for ever
             networking_config=endpoint(api, self._place(address)),
             host_config=host,
@@ -274,15 +274,8 @@ class Making:
             await asyncio.sleep(check.interval_s)
 
     async def _succeeds(self, container_id: str, check: HealthCheck) -> bool:
-        ends = asyncio.get_running_loop().time() + check.timeout_s
         try:
-            made: dict[str, Any] = await self._engine.call(lambda api: api.exec_create(container_id, list(check.test)))
-            await self._engine.call(lambda api: api.exec_start(made["Id"], detach=True))
-            while asyncio.get_running_loop().time() < ends:
-                found: dict[str, Any] = await self._engine.call(lambda api: api.exec_inspect(made["Id"]))
-                if not found["Running"]:
-                    return bool(found.get("ExitCode") == 0)
-                await asyncio.sleep(_LOOK_S)
+            return await run_in_service(self._engine, container_id, check.test, timeout_s=check.timeout_s) == 0
         except ServiceError as error:  # it exited, or its image has no such program; the next round finds out which
             log.info("health check not run", code=error.code, error=error.detail)
         return False
@@ -308,6 +301,27 @@ class Making:
                 text: bytes = await self._engine.call(partial(_end_of_log, self._ids[name]))
                 told += f"; {name} said: {text.decode('utf-8', 'replace').strip()[-_LOG_BYTES:]}" if text else ""
         return told
+
+
+async def run_in_service(
+    engine: Engine, container_id: str, argv: Sequence[str], *, timeout_s: float, user: str = ""
+) -> int | None:
+    """Run a command in the container of a service; its exit code, or None if it still runs after `timeout_s`.
+
+    `user`: "" is that of the container.
+
+    Raises:
+        SandboxLost, EngineUnavailable: it was not run.
+    """
+    ends = asyncio.get_running_loop().time() + timeout_s
+    made: dict[str, Any] = await engine.call(lambda api: api.exec_create(container_id, list(argv), user=user))
+    await engine.call(lambda api: api.exec_start(made["Id"], detach=True))
+    while asyncio.get_running_loop().time() < ends:
+        found: dict[str, Any] = await engine.call(lambda api: api.exec_inspect(made["Id"]))
+        if not found["Running"]:
+            return int(found["ExitCode"])
+        await asyncio.sleep(_LOOK_S)
+    return None
 
 
 def _own_check(found: dict[str, Any]) -> HealthCheck | None:

@@ -8,18 +8,22 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
+from functools import partial
 from typing import Any
+
+import docker.errors
 
 from sandbox_server import clock, telemetry
 from sandbox_server.errors import EngineUnavailable, SandboxLost, ServiceError
 from sandbox_server.sandbox.base import ContainerSpec
 from sandbox_server.sandbox.config import RuntimeConfig
 from sandbox_server.sandbox.docker.engine import Engine
-from sandbox_server.sandbox.docker.group import Group, Making
-from sandbox_server.sandbox.docker.labels import DEADLINE, GROUP, NODE, ROLE, SERVICE
+from sandbox_server.sandbox.docker.group import Group, Making, run_in_service
+from sandbox_server.sandbox.docker.labels import DEADLINE, GROUP, NODE, ROLE, SERVICE, SERVICE_NAME
 
 log = telemetry.logger(__name__)
 
+_ARCHIVE_S = 60.0  # for one file or folder of a service
 _LEFT_S = 60.0  # seconds between two searches for leftovers
 
 
@@ -87,11 +91,30 @@ class Neighbours:
             return str((found["Config"].get("Labels") or {}).get(GROUP, ""))
         return ""
 
-    async def services(self, group: str) -> list[str]:
+    async def members(self, group: str) -> list[str]:
         """Ids of the group's containers without the sandbox's own."""
         wanted = {"label": f"{GROUP}={group}"}
         found = await self._engine.call(lambda api: api.containers(all=True, filters=wanted))
         return [one["Id"] for one in found if one["Labels"].get(ROLE) == SERVICE]
+
+    async def run(
+        self, container_id: str, service: str, argv: Sequence[str], *, user: str, timeout_s: float
+    ) -> int | None:
+        """See `sandbox.base.Services.run`."""
+        found = await self._service(container_id, service)
+        return await run_in_service(self._engine, found, argv, timeout_s=timeout_s, user=user)
+
+    async def archive(self, container_id: str, service: str, path: str, *, max_bytes: int) -> bytes | None:
+        """See `sandbox.base.Services.archive`."""
+        found = await self._service(container_id, service)
+        return await self._engine.call(partial(_archive, found, path, max_bytes), timeout_s=_ARCHIVE_S)
+
+    async def _service(self, container_id: str, service: str) -> str:
+        wanted = {"label": [f"{GROUP}={await self.of(container_id)}", f"{SERVICE_NAME}={service}"]}
+        found = await self._engine.call(lambda api: api.containers(all=True, filters=wanted))
+        if not found:
+            raise SandboxLost(f"the service {service} beside the container {container_id[:12]} is gone")
+        return str(found[0]["Id"])
 
     def keep(self, group: str) -> None:
         """Do not treat the group as a leftover: another process created it, and this one uses it."""
@@ -129,6 +152,24 @@ class Neighbours:
             return True
         # as with containers: CLI commands on this node remove their own groups, unless they were killed
         return node.startswith(f"{self._config.node}+") and datetime.fromisoformat(labels[DEADLINE]) < clock.today()
+
+
+def _archive(container_id: str, path: str, max_bytes: int, api: Any) -> bytes | None:
+    try:
+        pieces, _ = api.get_archive(container_id, path)
+    except docker.errors.NotFound as error:
+        if "Could not find the file" in str(error.explanation):
+            return None
+        raise
+    whole = bytearray()
+    try:
+        for piece in pieces:
+            whole += piece
+            if len(whole) > max_bytes:
+                raise OverflowError(f"{path} is longer than {max_bytes} bytes")
+    finally:
+        pieces.close()
+    return bytes(whole)
 
 
 def _container(api: Any, container_id: str) -> None:

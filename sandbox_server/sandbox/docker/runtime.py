@@ -67,7 +67,7 @@ class DockerRuntime:
         self._open: dict[str, BashSandbox] = {}
         self._cpu = CpuTimes(engine)
         self._weights = CpuWeights(engine, self._cpu, busy_shares=config.busy_cpu_shares)
-        self._neighbours = Neighbours(engine, config, self._seccomp, self._boots)
+        self.services: Neighbours = Neighbours(engine, config, self._seccomp, self._boots)
         self._layer_files = LayerFiles(engine)
         self._groups: dict[str, str] = {}
         """Container -> its group, of those that have services and are open."""
@@ -97,7 +97,7 @@ class DockerRuntime:
         # not for a grading: its channels become commands whose exit status only the engine knows for certain
         folder = self._fifos.make() if spec.with_shell or spec.role is Role.SESSION else None
         try:
-            async with self._neighbours.beside(spec) as group:
+            async with self.services.beside(spec) as group:
                 async with self._looks if spec.mounts else self._boots:
                     sandbox = await self._boot_container(spec, token, folder, group)
                 await self._healthy(sandbox, spec)
@@ -174,9 +174,9 @@ class DockerRuntime:
             self._guard.keep(container_id, rules)
         self._held.add(labels[TOKEN])
         if group := labels.get(GROUP, ""):
-            self._neighbours.keep(group)
+            self.services.keep(group)
             self._groups[container_id] = group
-            self._cpu.join(container_id, await self._neighbours.services(group))
+            self._cpu.join(container_id, await self.services.members(group))
         source = next((mount["Source"] for mount in found["Mounts"] if mount["Destination"] == TARGET), None)
         folder = Path(source) if source else None
         if folder is not None:
@@ -212,11 +212,11 @@ class DockerRuntime:
         try:
             async with self._removals:
                 if sandbox is None and not group:  # that of another server
-                    group = await self._neighbours.of(container_id)
+                    group = await self.services.of(container_id)
                 await self._cpu.removing(container_id)
                 await self._remove(container_id)
                 if group:
-                    await self._neighbours.remove(group)
+                    await self.services.remove(group)
         finally:
             if sandbox is not None:
                 self._held.discard(sandbox.token)
@@ -225,7 +225,7 @@ class DockerRuntime:
 
     async def remove_leftovers(self) -> int:
         """See `sandbox.base.Runtime.remove_leftovers`."""
-        return await self._neighbours.remove_leftovers()
+        return await self.services.remove_leftovers()
 
     async def assign(self, container_id: str, sid: str) -> None:
         """See `sandbox.base.Runtime.assign`. A label cannot be changed, a name can."""

@@ -1,11 +1,14 @@
-"""Files of a session in a fresh grading container: whose they are and who may read them."""
+"""Files of a session, and of its services, in a fresh grading container: whose they are and who may read them."""
 
 from datetime import UTC, datetime, timedelta
 from importlib import resources
 
+from sandbox_server.catalogue.instance import Artifact, Collect, HarborGrader
 from sandbox_server.grading.carrying import place
 from sandbox_server.sandbox.base import ContainerSpec, Role, Sandbox
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
+from sandbox_server.sandbox.services import ServiceSpec
+from sandbox_server.scoring import evidence
 
 _IMAGE = "sandbox-samples/base:latest"
 _CARRY = resources.files("sandbox_server.scoring").joinpath("carry.bash").read_text()
@@ -13,9 +16,9 @@ _TREE = "mkdir -p /app/deep/er && echo old >/app/deep/er/file && chown nobody /a
 _LOOK = 'cd / && find "$@" -printf "%m %u %y %p\\n" | LC_ALL=C sort -k 4'
 
 
-def _spec() -> ContainerSpec:
+def _spec(*services: ServiceSpec) -> ContainerSpec:
     deadline = datetime.now(UTC) + timedelta(minutes=5)
-    return ContainerSpec(_IMAGE, Role.PREPARE, "", deadline, with_shell=False)
+    return ContainerSpec(_IMAGE, Role.PREPARE, "", deadline, with_shell=False, services=services)
 
 
 async def _run(sandbox: Sandbox, script: str, *words: str) -> bytes:
@@ -47,6 +50,63 @@ async def test_folders_on_the_way_stay_as_they_were(runtime: DockerRuntime) -> N
             "644 root f made/by/it",
         ]
         assert await _run(fresh, "cat /app/deep/er/file") == b"new\n"
+    finally:
+        for one in (sandbox, fresh):
+            await runtime.remove(one.container_id)
+
+
+_SERVED = """
+mkdir -p /srv/kept/folder && cd /srv/kept
+echo 1 >folder/one; ln folder/one two; ln -s /etc/passwd out; mkfifo pipe
+cp /bin/true su && chmod 4755 su && head -c 300000 /dev/urandom >large
+sleep 60
+"""
+
+
+async def test_what_services_show_is_added(runtime: DockerRuntime) -> None:
+    """Tests see nothing of a service, another's files, or a program that makes whoever runs it root."""
+    service = ServiceSpec("kept", _IMAGE, command=("bash", "-c", _SERVED))
+    sandbox = await runtime.create(_spec(service))
+    fresh = await runtime.create(_spec())
+    grader = HarborGrader(
+        tests="",
+        carried=("/app",),
+        collect=(
+            Collect(command="id -un >/srv/kept/folder/who", service="kept", user="nobody"),  # may not write there
+            Collect(command="id -un >/tmp/who; sleep 60", service="kept", user="nobody", timeout_s=0.5),
+            Collect(command="cp /tmp/who /srv/kept/folder/who", service="kept"),
+            Collect(command="true", service="kept", user="ghost"),
+        ),
+        artifacts=tuple(
+            Artifact(service=name, path=path)
+            for name, path in [("kept", "/srv/kept"), ("kept", "/none"), ("kept", "/etc/hostname"), ("gone", "/x")]
+        ),
+    )
+    try:
+        bounds = evidence.Bounds(timeout_s=20, max_bytes=1 << 20)
+        found = await evidence.of_services(runtime.services, sandbox.container_id, grader, bounds)
+        assert [why.partition(" is left")[0] for why in found.left_out] == [
+            "/none of the service kept does not exist",
+            "/x of the service gone",
+        ]
+        files = evidence.added(b"", found.archive)
+        roots = ["/app", "/srv/kept", "/none"]
+        applied = await place(fresh, files, roots, timeout_s=60)
+        assert not applied.refused, applied
+        assert (await _run(fresh, _LOOK, "srv/kept")).decode().splitlines() == [
+            "755 root d srv/kept",
+            "755 root d srv/kept/folder",
+            "644 root f srv/kept/folder/one",
+            "644 root f srv/kept/folder/who",
+            "644 root f srv/kept/large",
+            "777 root l srv/kept/out",
+            "755 root f srv/kept/su",
+            "644 root f srv/kept/two",
+        ]
+        assert await _run(fresh, "cat /srv/kept/folder/who /srv/kept/two") == b"nobody\n1\n"
+        bounds = evidence.Bounds(timeout_s=20, max_bytes=200_000)
+        less = await evidence.of_services(runtime.services, sandbox.container_id, grader, bounds)
+        assert "/srv/kept of the service kept is left out: with it" in less.left_out[0]
     finally:
         for one in (sandbox, fresh):
             await runtime.remove(one.container_id)

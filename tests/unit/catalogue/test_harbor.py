@@ -8,7 +8,7 @@ import pytest
 from sandbox_server.catalogue.harbor.archives import packed
 from sandbox_server.catalogue.harbor.dockerfile import read
 from sandbox_server.catalogue.importing import read_tasks
-from sandbox_server.catalogue.instance import HarborGrader, Health, TaskInstance
+from sandbox_server.catalogue.instance import Artifact, Collect, HarborGrader, Health, TaskInstance
 from sandbox_server.errors import MalformedRequest
 from tests.conftest import ROOT
 
@@ -77,12 +77,12 @@ REFUSED = {
     "[environment]\nnetwork_mode = 'whatever'": "environment.network_mode",
     "[agent]\nuser = 'agent'": "[agent] user = 'agent'",
     "[[steps]]\nname = 'one'": "[[steps]]",
-    "[[verifier.collect]]\ncommand = 'true'\nservice = 'db'": "[[verifier.collect]] of 'db'",
-    "[[verifier.collect]]\ncommand = 'true'\nuser = 'db'": "[[verifier.collect]] user = 'db'",
-    "artifacts = [{ source = '/x', service = 'db' }]": "the service 'db'",
+    "[[verifier.collect]]\ncommand = 'true'\nservice = 'db'": "the service 'db', which does not exist",
+    "artifacts = [{ source = '/x', service = 'db' }]": "the service 'db', which does not exist",
+    "artifacts = ['/a/../x']": "has a part '..'",
     "[verifier.env]\nOPENAI_API_KEY = '${OPENAI_API_KEY}'": "from the host's $OPENAI_API_KEY",
     "artifacts = ['/logs']": "/logs cannot be carried",
-    "artifacts = ['../../']": "/ cannot be carried",
+    "artifacts = ['/']": "/ cannot be carried",
     "[environment]\nmemory = 'much'": "'much' is not a size",
     "[environment]\nworkdir = '/'": "names no artifacts",
     "[environment]\ncpus = 0": "environment.cpus",
@@ -153,6 +153,37 @@ def test_a_prebuilt_image_needs_no_dockerfile(make: Make) -> None:
     assert (instance.sandbox.images, instance.sandbox.build) == (("acme/task:1",), None)
     assert (instance.sandbox.network, grader.network) == ("none", "none")
     assert grader.carried == ("/app", "/etc/nginx", "/logs/artifacts", "/root")
+
+
+_DB = {"environment/docker-compose.yaml": "services: {db: {image: postgres}}"}
+_OF_DB = """
+artifacts = ['/a/', { source = '/srv/db/', service = 'db' }, { source = '/d', service = 'main' }]
+[[verifier.collect]]
+command = 'dump'
+service = 'db'
+user = 70
+[[verifier.collect]]
+command = 'note'
+user = 'clerk'
+"""
+
+
+def test_what_a_separate_verifier_gets_of_services(make: Make) -> None:
+    """Evidence in a service is not collected, by another user, or before the agent has ended."""
+    _, grader = imported(make(f"{_OF_DB}[verifier]\nenvironment_mode = 'separate'", **_DB))
+    assert grader.collect == (Collect(command="dump", service="db", user="70"), Collect(command="note", user="clerk"))
+    assert grader.artifacts == (Artifact(service="db", path="/srv/db"),)
+    assert grader.carried == ("/a", "/d", "/logs/artifacts")
+    _, shared = imported(make(_OF_DB, **_DB))
+    assert (shared.collect, shared.artifacts) == ((Collect(command="note", user="clerk"),), ())
+
+
+@pytest.mark.parametrize("path", ["/a/x", "/", "/tests/x", "/logs", "/logs/artifacts", "/srv"])
+def test_no_two_artifacts_share_a_path(make: Make, path: str) -> None:
+    """A service's files are taken for the agent's, or take the place of the tests."""
+    toml = f"artifacts = ['/a', {{ source = '/srv/db', service = 'db' }}, {{ source = '{path}', service = 'db' }}]"
+    _, (why,) = read_tasks(make(f"{toml}\n[verifier]\nenvironment_mode = 'separate'", **_DB))
+    assert "of the service 'db' cannot be carried into the grading: it overlaps" in why, why
 
 
 _SOME = "network_mode = 'allowlist'\nallowed_hosts = ['*.Example.org.', '10.0.0.0/8', '2001:DB8::1', 'a.b']"
