@@ -182,6 +182,7 @@ class _One:
                 timeout_s=max(0.001, min(timeout_s, self.left_s())),
                 cwd=posixpath.join(spec.workdir, command.cwd) if command.cwd else spec.workdir,
                 env=command.env,
+                user=spec.user or None,
                 keep_bytes=self.keep_bytes,
             )
         except (SandboxExhausted, CommandBroken) as error:  # caused by the policy: other commands keep their results

@@ -28,7 +28,7 @@ from sandbox_server.scoring.journals import COMMAND, COMMAND_END, FILE
 from sandbox_server.sessions.running import ActionRun, Ran, Runner
 
 USER = "root"
-"""User of files and commands that name none: the persistent shell's."""
+"""User of files and commands that name none, if the instance names none either."""
 _REFUSED = (RequestError, SandboxDiskFull, SandboxExhausted, CommandBroken)
 """Errors caused by the request or the policy: the journal stores them as results."""
 
@@ -54,7 +54,8 @@ class SessionWork:
             if sha256 is not None:
                 self._blobs.size(sha256, owner)  # before anything is written
             chunks = _whole(base64.b64decode(asked["data"])) if sha256 is None else self._blobs.read(sha256, owner)
-            info = await files.write(action.sandbox, asked["path"], chunks, asked.get("user", USER), asked.get("mode"))
+            user = asked.get("user", action.instance.sandbox.user or USER)
+            info = await files.write(action.sandbox, asked["path"], chunks, user, asked.get("mode"))
         except _REFUSED as error:
             return _ran(FILE, action.record, error)
         reply = {"path": info.path, "size": info.size}
@@ -70,7 +71,7 @@ class SessionWork:
                 argv,
                 cwd=cwd,
                 env=env,
-                user=asked.get("user", USER),
+                user=asked.get("user", own.user or USER),
                 stdin=stdin is not None,
                 timeout_s=asked.get("timeout_s"),
                 home_cwd=True,

@@ -268,6 +268,9 @@ class SandboxSpec(_Record):
     repository."""
     workdir: str = "/testbed"
     """Folder of the repository in the image."""
+    user: str = ""
+    """Name or number of the agent's user: of the shell, and of commands and edits that name none; "": root. Sessions of
+    another user are in no checkpoint."""
     env: dict[str, str] = {}
     activate: str = ""
     """Shell text run when a shell starts; "": activate conda env `testbed` if the image has it."""

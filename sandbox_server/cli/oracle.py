@@ -46,6 +46,7 @@ class Oracle:
         grader = instance.grader
         if not isinstance(grader, HarborGrader) or not grader.solution:
             raise GraderBroken(f"{instance.instance_id} has no solution")
+        user = instance.sandbox.user
         deadline = clock.today() + timedelta(seconds=self._timeout_s + 600)
         spec = replace(await self._workspaces.spec(instance), role=Role.PREPARE, deadline=deadline, with_shell=False)
         sandbox = await self._runtime.create(spec)
@@ -60,8 +61,12 @@ class Oracle:
                 ["bash", "-c", "exec /solution/solve.sh < /dev/null"],
                 timeout_s=self._timeout_s,
                 cwd=instance.sandbox.workdir,
-                env={"HOME": "/root", "DEBIAN_FRONTEND": "noninteractive", **grader.solution_env},
-                user="root",
+                env={
+                    **({} if user else {"HOME": "/root"}),
+                    "DEBIAN_FRONTEND": "noninteractive",
+                    **grader.solution_env,
+                },
+                user=user or "root",
                 merge_streams=True,
                 keep_bytes=1 << 16,
             )

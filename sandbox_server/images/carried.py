@@ -11,9 +11,14 @@ from sandbox_server.images.preparing import Preparing
 from sandbox_server.sandbox.base import Sandbox
 
 _FOLDERS = "/logs/agent /logs/verifier /logs/artifacts"
-# $1: workdir; $2: workspace path; $3...: other names of the workspace
+# $1: the agent's user, "" for root; $2: workdir; $3: workspace path; $4...: other names of the workspace
 _OPEN = f"""
 set -e
+if [[ $1 ]]; then
+  [[ $1 != *[!0-9]* ]] || id -u -- "$1" > /dev/null || {{ echo "there is no user $1 (user of [agent])" >&2; exit 3; }}
+  command -v setpriv > /dev/null || {{ echo 'an agent that is not root needs setpriv of util-linux' >&2; exit 3; }}
+fi
+shift
 mkdir -p -m 777 -- /logs {_FOLDERS}
 mkdir -p -- "$1"
 workdir=$1
@@ -43,7 +48,7 @@ def facts(instance: TaskInstance) -> list[str]:
     """The inputs of these steps, for the hash in the name of the image."""
     grader = instance.grader
     tests = grader.tests if isinstance(grader, HarborGrader) else ""
-    return [hashlib.sha256(tests.encode()).hexdigest(), _SEAL, _OPEN, instance.workspace]
+    return [hashlib.sha256(tests.encode()).hexdigest(), _SEAL, _OPEN, instance.workspace, instance.sandbox.user]
 
 
 async def seal(preparing: Preparing, instance: TaskInstance, sandbox: Sandbox) -> Mapping[str, str]:
@@ -60,6 +65,7 @@ async def seal(preparing: Preparing, instance: TaskInstance, sandbox: Sandbox) -
 
 async def open_workspace(preparing: Preparing, instance: TaskInstance, sandbox: Sandbox) -> Mapping[str, str]:
     """Create the folders that a task may write to, and the agent's workspace."""
-    argv = ["bash", "-c", _OPEN, "open", instance.sandbox.workdir, instance.workspace, *instance.workspace_aliases]
+    own = instance.sandbox
+    argv = ["bash", "-c", _OPEN, "open", own.user, own.workdir, instance.workspace, *instance.workspace_aliases]
     await preparing.run(sandbox, argv, cwd="/", what=f"{instance.instance_id} (mend the image)")
     return {}

@@ -150,6 +150,7 @@ class Workspaces:
             deadline=datetime.max.replace(tzinfo=UTC),
             workdir=own.workdir if instance.carried else instance.workspace,
             env=own.env,
+            user=own.user,
             activate=own.activate,
             network=own.network,
             egress=allowing(own.allowed),

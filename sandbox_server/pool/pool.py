@@ -362,7 +362,14 @@ class Pool:
         self._tasks.start(remove())
 
     def _bucket(self, spec: ContainerSpec) -> PoolBucket:
-        of_image = (spec.image, spec.workdir, tuple(sorted(spec.env.items())), spec.activate, spec.with_shell)
+        of_image = (
+            spec.image,
+            spec.workdir,
+            tuple(sorted(spec.env.items())),
+            spec.activate,
+            spec.with_shell,
+            spec.user,
+        )
         key = (*of_image, spec.network, spec.egress, spec.limits, spec.setuid, spec.services, spec.awaits, spec.health)
         return self._buckets.setdefault(key, PoolBucket(spec))
 

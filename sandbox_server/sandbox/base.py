@@ -122,8 +122,8 @@ class Sandbox(FileSystem, Protocol):
         """Kill every process and start the container again, with a new shell; its files are kept."""
         ...
 
-    async def read_file(self, path: str, *, max_bytes: int) -> bytes:
-        """Return the file's bytes.
+    async def read_file(self, path: str, *, max_bytes: int, user: str = "") -> bytes:
+        """Return the file's bytes, as `user` may read them; "": root.
 
         Raises:
             FileNotFoundError, IsADirectoryError, PermissionError: from the file system.
@@ -132,8 +132,10 @@ class Sandbox(FileSystem, Protocol):
         """
         ...
 
-    async def write_file(self, path: str, data: bytes, *, mode: int | None = None) -> None:
+    async def write_file(self, path: str, data: bytes, *, mode: int | None = None, user: str = "") -> None:
         """Create or truncate a file and write `data`; an existing file keeps its mode, missing parent folders are made.
+
+        Done by `user`; "": root.
 
         Raises:
             IsADirectoryError, PermissionError, NotADirectoryError: from the file system.

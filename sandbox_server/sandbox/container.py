@@ -44,6 +44,8 @@ class ContainerSpec:
     """The reaper removes it after this time even if nothing else is known of it; label `sandbox.deadline`."""
     workdir: str = "/"
     env: Mapping[str, str] = field(default_factory=dict)
+    user: str = ""
+    """Name or number of the user of the persistent shell; "": root."""
     activate: str = ""
     """Shell text that the persistent shell runs once when it starts, for example conda activation."""
     network: str = "none"

@@ -114,7 +114,7 @@ class Checkpointing:
         Raises:
             NotForkable: the contents of the sandbox prevent it. SandboxLost, InfrastructureError.
         """
-        _refuse_services(instance)
+        _refuse(instance)
         began = time.monotonic()
         prepared = await self._workspaces.prepared(instance)
         async with self._checkpoints.writing() as writing:
@@ -154,9 +154,9 @@ class Checkpointing:
         `whole`: use only checkpoints that left nothing out, because actions that run again start their programs again.
 
         Raises:
-            NotForkable: it would take too long, or the task has services.
+            NotForkable: it would take too long, or the task has services or an agent that is not root.
         """
-        _refuse_services(instance)
+        _refuse(instance)
         image = (await self._workspaces.prepared(instance)).image
         undone = undone_at(parent.undone, len(actions))
         checkpoint, of, most = None, parent, len(actions)
@@ -210,7 +210,9 @@ class Checkpointing:
         )
 
 
-def _refuse_services(instance: TaskInstance) -> None:
+def _refuse(instance: TaskInstance) -> None:
+    if user := instance.sandbox.user:
+        raise NotForkable(f"the agent of the task is {user}, and the state of a shell is in a checkpoint only for root")
     if services := instance.sandbox.services:
         names = ", ".join(service.name for service in services)
         raise NotForkable(f"the state of the task's services ({names}) is in no checkpoint")

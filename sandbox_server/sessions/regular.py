@@ -42,7 +42,7 @@ class RegularCheckpoints:
     def acted(self, sid: str, sandbox: Sandbox, instance: TaskInstance, duration_s: float) -> None:
         """An action that took `duration_s` has been acknowledged. Returns at once."""
         every, every_s = self._config.every, self._config.every_s
-        if not (every or every_s) or instance.localizes or instance.sandbox.services:
+        if not (every or every_s) or instance.localizes or instance.sandbox.services or instance.sandbox.user:
             return
         since = self._since.setdefault(sandbox, _Since())
         since.actions += 1

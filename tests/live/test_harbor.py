@@ -17,7 +17,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.deployment import bridge_gateway
 
-from .serving import Server, docker, until
+from .serving import Server, docker, editor, until
 
 TASKS = ROOT / "examples" / "harbor"
 NAMES = {"hello": "hello"} | {
@@ -61,6 +61,29 @@ def test_verify_runs_the_solution(harbor: Server) -> None:
     told = harbor.cli("instances", "verify", "hello", "samples/ledger")
     for task in ("hello", "samples/ledger"):
         assert f"ok    {task}  gold resolved, empty unresolved" in told, told
+
+
+def test_an_agent_is_the_user_of_its_task(harbor: Server) -> None:
+    """A task that keeps something from its agent by file modes runs it as root; or its edits are root's files."""
+    sid = harbor.begin("samples/scores")
+    assert "writer:/home/writer" in harbor.run(sid, "echo $(id -un):$HOME")
+    assert "ermission denied" in harbor.run(sid, "cat /etc/shadow")
+    seen = str(harbor.say(sid, editor(command="view", path="/etc/shadow")))
+    assert "root:" not in seen, seen
+    made = str(harbor.say(sid, editor(command="create", path="/srv/text/a.txt", file_text="x")))
+    assert "created successfully" in made, made
+    refused = str(harbor.say(sid, editor(command="create", path="/etc/a.txt", file_text="x")))
+    assert "created successfully" not in refused, refused
+    put = {"path": "by_file.txt"}
+    httpx.put(f"{harbor.url}/v1/boxes/{sid}/files", params=put, content=b"x", timeout=60).raise_for_status()
+    ran = harbor.post(f"/v1/boxes/{sid}/commands", {"cmd": "id -un; pwd; ls ~", "wait_s": 30}).json()
+    assert ran["stdout"] == "writer\n/srv/text\nby_file.txt\n", ran
+    assert "writer writer" in harbor.run(sid, "stat -c %U a.txt ~/by_file.txt | xargs")
+    done = harbor.post(f"/v1/sessions/{sid}/exec", {"commands": [{"command": "id -un"}]})
+    assert "writer" in done.text, done.text
+    forked = harbor.post(f"/v1/sessions/{sid}/fork", {"n": 1})
+    assert forked.status_code == 409 and "agent of the task is writer" in forked.text, forked.text
+    harbor.finish(sid)
 
 
 def test_a_part_of_the_work_earns_a_part(harbor: Server) -> None:

@@ -27,13 +27,14 @@ class Code:
         spec = context.instance.sandbox
         path = str(PurePosixPath(spec.workdir) / task.path)
         try:
-            await context.sandbox.write_file(path, scalar_text(str(call.arguments["source"])).encode())
+            await context.sandbox.write_file(path, scalar_text(str(call.arguments["source"])).encode(), user=spec.user)
         except OSError as error:
             return self._observe(context, f"{path} could not be written: {error}", None)
         result = await context.sandbox.exec(
             ["bash", "-c", f"{spec.activate}\n{task.test_command}" if spec.activate else task.test_command],
             timeout_s=context.command_timeout_s,
             cwd=spec.workdir,
+            user=spec.user or None,
             merge_streams=True,
         )
         if result.exit_code == 0 and not result.timed_out:

@@ -62,6 +62,10 @@ class _Editing:
     context: ToolContext
     path: PurePosixPath
 
+    @property
+    def _user(self) -> str:
+        return self.context.instance.sandbox.user
+
     async def perform(self, command: str, arguments: Mapping[str, object]) -> str:
         if not self.path.is_absolute():
             hint = f"The path should be an absolute path, starting with `/`. Maybe you meant {self.path}?"
@@ -122,7 +126,7 @@ class _Editing:
     async def _require_parent(self) -> None:
         """Upstream makes no folders; the sandbox would."""
         try:
-            await self.context.sandbox.read_file(str(self.path.parent), max_bytes=0)
+            await self.context.sandbox.read_file(str(self.path.parent), max_bytes=0, user=self._user)
         except IsADirectoryError:
             return
         except OSError as error:
@@ -158,7 +162,7 @@ class _Editing:
         if text is None:
             raise EditRefused(f"No edit history found for {path}.")
         try:
-            await self.context.sandbox.write_file(path, text.encode())
+            await self.context.sandbox.write_file(path, text.encode(), user=self._user)
         except (OSError, InfrastructureError) as error:
             await history.push(path, text)
             if isinstance(error, OSError):
@@ -174,6 +178,7 @@ class _Editing:
         found = await self.context.sandbox.exec(
             ["find", "-H", str(self.path), "-maxdepth", "2", "-not", "-path", r"*/\.*"],
             timeout_s=min(_LIST_TIMEOUT_S, self.context.command_timeout_s),
+            user=self._user or None,
         )
         if found.timed_out:
             raise EditRefused(f"Ran into a time-out while trying to read {self.path}")
@@ -189,7 +194,7 @@ class _Editing:
             raise FileNotFoundError
         if len(path.encode()) > _MAX_PATH_BYTES:
             raise OSError(errno.ENAMETOOLONG, "")
-        return await self.context.sandbox.read_file(path, max_bytes=max_bytes)
+        return await self.context.sandbox.read_file(path, max_bytes=max_bytes, user=self._user)
 
     def _text(self, content: bytes | Exception) -> str:
         if isinstance(content, Exception):
@@ -206,7 +211,7 @@ class _Editing:
             raise self._ran_into(OverflowError(), "write to")
         await self.context.history.push(path, undo_to)
         try:
-            await self.context.sandbox.write_file(path, data)
+            await self.context.sandbox.write_file(path, data, user=self._user)
         except (OSError, InfrastructureError) as error:
             await self.context.history.pop(path)
             if isinstance(error, OSError):

@@ -214,7 +214,6 @@ class Config(_Section):
             *(f"[environment] {what}" for what in self.environment.unsupported()),
             *(f"[verifier.environment] {what}" for what in verifier),
             *(["[[steps]]"] if self.steps else []),
-            *([f"[agent] user = {self.agent.user!r}"] if self.agent.user not in _ROOT else []),
         ]
 
     @property

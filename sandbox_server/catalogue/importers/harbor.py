@@ -88,6 +88,7 @@ class _Task:
                 images=images,
                 build=build,
                 workdir=workdir,
+                user=user_name(config.agent.user),
                 env={**composed.env, **env},
                 services=composed.services,
                 awaits=dict(composed.awaits),

@@ -1,8 +1,21 @@
 # The main process of a session's container, child of the init: keeps one interactive bash alive on the terminal.
-# $1: text of the shell's start file. The terminal's first input line is the token that authenticates our notices.
+# $1: text of the shell's start file; $2: the shell's user, "" for root. The terminal's first input line is the token that
+# authenticates our notices.
 D=/run/sandbox
 IFS= read -r token
-start=$1
+start=$1 as=() own=
+
+# The shell of another user than root writes only these files in $D, which stays root's.
+if [[ $2 ]]; then
+  while IFS=: read -r name _ uid gid _ home _; do
+    [[ $name == "$2" || $uid == "$2" ]] && break
+    name=
+  done < /etc/passwd
+  if [[ $name ]]; then groups=--init-groups; else uid=$2 gid=$2 home=/ groups=--clear-groups; fi
+  as=(env "HOME=${home:-/}" setpriv "--reuid=$uid" "--regid=$gid" "$groups" --)
+  : > $D/mark && : > $D/env0 && : > $D/env1 && chown -- "$uid:$gid" $D/mark $D/env0 $D/env1
+  own="chown -- $uid \"\$(tty)\"; " # so that /dev/stdout can be opened
+fi
 
 # With FIFOs that the server sees too, the shell runs on a terminal that `script` holds, and the FIFOs carry its bytes.
 # The terminal of this process then carries only our notices. The word proves that both sides see the same FIFO.
@@ -11,7 +24,8 @@ if [[ -p $D/io/in && -p $D/io/out ]] && { exec 3<> $D/io/in 4<> $D/io/out; } 2> 
   IFS= read -r -t 1 -u 3 line && [[ $line == sandbox ]] && [[ $(script --version 2> /dev/null) == *util-linux* ]]; then
   direct=' direct'
 fi
-shell="exec bash --noediting --rcfile $D/rc -i"
+printf -v shell '%q ' "${as[@]}" bash --noediting --rcfile $D/rc -i
+shell="${own}exec $shell"
 if [[ $direct && $(declare -p SHELL) == 'declare -x'* ]]; then # `script` runs it by SHELL, which bash has set or got
   printf -v shell 'export SHELL=%q; %s' "$SHELL" "$shell"
 else
@@ -26,6 +40,7 @@ main=$$
 sweep() {
   local pass f line pid tick last notice=$1 victims clean=0
   { read -r tick _ && read -r _ _ _ _ last; } 2> /dev/null < $D/mark || { tick=0; last=0; }
+  [[ ${tick/./} == *[!0-9]* || $last == *[!0-9]* ]] && tick=0 last=0 # the shell's user writes them, root evaluates them
   tick=$((10#${tick/./})) # within its first second, as in gVisor's sandboxes, it begins with a zero
   for ((pass = 0; pass < 1000; pass++)); do
     victims=()
@@ -81,7 +96,8 @@ while :; do
   if [[ $direct ]]; then
     SHELL=/bin/sh script -qec "$shell" /dev/null <&3 >&4 2>&1 3>&- 4>&-
   else
-    bash --noediting --rcfile $D/rc -i
+    [[ $own ]] && eval "$own"
+    "${as[@]}" bash --noediting --rcfile $D/rc -i
   fi
   status=$?
   case $status in

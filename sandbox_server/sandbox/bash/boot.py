@@ -33,7 +33,7 @@ def command(spec: ContainerSpec, *, first: str = "") -> list[str]:
     """
     if not spec.with_shell:
         return [*_BASH, first + _WAIT, "sandbox"]
-    return [*_BASH, first + _BOOT, "sandbox", _start_file(spec)]
+    return [*_BASH, first + _BOOT, "sandbox", _start_file(spec), spec.user]
 
 
 def environment(spec: ContainerSpec) -> dict[str, str]:

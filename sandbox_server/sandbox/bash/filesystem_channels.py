@@ -100,8 +100,9 @@ class Exchange:
 class FileSystemChannels:
     """The file operation channels of one container."""
 
-    def __init__(self, container: Container, clock: SandboxClock) -> None:
+    def __init__(self, container: Container, clock: SandboxClock, *, user: str = "0") -> None:
         self._container = container
+        self._user = user
         self._clock = clock
         self._idle: list[ExecStream] = []
         self._turns = asyncio.Semaphore(_CHANNELS)
@@ -139,7 +140,7 @@ class FileSystemChannels:
     async def _open(self) -> ExecStream:
         argv = ["bash", "--noprofile", "--norc", "-p", "-s"]
         try:
-            exec_stream = await self._container.exec(argv, user="0")
+            exec_stream = await self._container.exec(argv, user=self._user)
         except SandboxExhausted as e:
             raise BlockingIOError(11, "Resource temporarily unavailable") from e
         await exec_stream.write(_SCRIPT)

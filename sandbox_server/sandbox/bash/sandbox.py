@@ -44,6 +44,8 @@ class BashSandbox(BashFileSystem):
         """
         self.clock = SandboxClock()
         self._file_channels = FileSystemChannels(container, self.clock)
+        self._others_channels: dict[str, FileSystemChannels] = {}
+        """Of other users than root."""
         super().__init__(self._file_channels)
         self._container = container
         self.token = token
@@ -122,13 +124,25 @@ class BashSandbox(BashFileSystem):
         """See `sandbox.base.Sandbox.stand_by`."""
         await self._exec_channels.open_ahead(commands)
 
-    async def read_file(self, path: str, *, max_bytes: int) -> bytes:
+    async def read_file(self, path: str, *, max_bytes: int, user: str = "") -> bytes:
         """See `sandbox.base.Sandbox.read_file`."""
-        return await files.read(self._file_channels, path, max_bytes)
+        return await files.read(self._channels_of(user), path, max_bytes)
 
-    async def write_file(self, path: str, data: bytes, *, mode: int | None = None) -> None:
+    async def write_file(self, path: str, data: bytes, *, mode: int | None = None, user: str = "") -> None:
         """See `sandbox.base.Sandbox.write_file`."""
-        await files.write(self._file_channels, path, data, mode)
+        await files.write(self._channels_of(user), path, data, mode)
+
+    def _channels_of(self, user: str) -> FileSystemChannels:
+        if not user:
+            return self._file_channels
+        if user not in self._others_channels:
+            self._others_channels[user] = FileSystemChannels(self._container, self.clock, user=user)
+        return self._others_channels[user]
+
+    def _close_channels(self) -> None:
+        for channels in (self._file_channels, *self._others_channels.values()):
+            channels.close()
+        self._exec_channels.close()
 
     async def restart(self) -> None:
         """See `sandbox.base.Sandbox.restart`."""
@@ -149,8 +163,7 @@ class BashSandbox(BashFileSystem):
     def close(self) -> None:
         """Close all streams; leave the container as it is."""
         self._shell.close()
-        self._file_channels.close()
-        self._exec_channels.close()
+        self._close_channels()
 
     async def _start(self) -> Terminal:
         if self.fifos is not None:
@@ -203,6 +216,5 @@ class BashSandbox(BashFileSystem):
         state = await self._container.state()
         if state.running:
             await self._container.kill()
-        self._file_channels.close()
-        self._exec_channels.close()
+        self._close_channels()
         return await self._start(), state.oom_killed

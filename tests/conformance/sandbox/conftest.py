@@ -21,6 +21,7 @@ TWICE = {
     "test_shell_state",
     "test_shell_timeouts",
     "test_golden_observations",
+    "test_user",
 }
 """Tests of the shell alone: they run with FIFOs and without."""
 OF_BASH = {

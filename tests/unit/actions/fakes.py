@@ -94,7 +94,7 @@ class FakeSandbox:
         lines = [root, *(p for p in inside if p[len(root) + 1 :].count("/") < 2)]
         return ExecResult(0, Output("".join(f"{line}\n" for line in lines).encode()), Output(b""), False, 0.0)
 
-    async def read_file(self, path: str, *, max_bytes: int) -> bytes:
+    async def read_file(self, path: str, *, max_bytes: int, user: str = "") -> bytes:
         if error := self.errors.get(("read", path)):
             raise error
         if path in self.folders:
@@ -107,7 +107,7 @@ class FakeSandbox:
             raise OverflowError(path)
         return self.files[path]
 
-    async def write_file(self, path: str, data: bytes, *, mode: int | None = None) -> None:
+    async def write_file(self, path: str, data: bytes, *, mode: int | None = None, user: str = "") -> None:
         if error := self.errors.get(("write", path)):
             raise error
         self.mkdir(posixpath.dirname(path))

@@ -38,7 +38,7 @@ async def test_a_passing_test_gives_the_protocols_own_sentence(profile):
     assert observation == Observation("No errors found in test.", exit_code=0)
     assert sandbox.files == {"/repo/src/solve.py": "naïve = '\ufffd'\n".encode()}
     assert sandbox.executed == [
-        (["bash", "-c", "python -m pytest -q"], {"timeout_s": 7.0, "cwd": "/repo", "merge_streams": True})
+        (["bash", "-c", "python -m pytest -q"], {"timeout_s": 7.0, "cwd": "/repo", "user": None, "merge_streams": True})
     ]
 
 

@@ -199,7 +199,7 @@ async def test_a_listing_follows_the_link_it_is_given_and_reports_find():
     assert (await desk("view", "/w")).endswith("in /w, excluding hidden items:\n/w\n/w/f.py\n\n")
     argv, options = desk.sandbox.executed[0]
     assert argv == ["find", "-H", "/w", "-maxdepth", "2", "-not", "-path", r"*/\.*"]
-    assert options == {"timeout_s": 6.0}
+    assert options == {"timeout_s": 6.0, "user": None}
     desk.sandbox.exec_result = ExecResult(1, Output(b"/w\n"), Output(b"find: no\n"), False, 0.1)
     assert await desk("view", "/w") == "ERROR:\nfind: no\n"
     desk.sandbox.exec_result = ExecResult(None, Output(b"/w\n"), Output(b""), True, 6.0)

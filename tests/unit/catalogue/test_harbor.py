@@ -75,7 +75,6 @@ REFUSED = {
     "[agent]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['10.0.0.300']": "agent.allowed_hosts.0",
     "[verifier]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['*.10.0.0.1']": "verifier.allowed_hosts.0",
     "[environment]\nnetwork_mode = 'whatever'": "environment.network_mode",
-    "[agent]\nuser = 'agent'": "[agent] user = 'agent'",
     "[[steps]]\nname = 'one'": "[[steps]]",
     "[[verifier.collect]]\ncommand = 'true'\nservice = 'db'": "the service 'db', which does not exist",
     "artifacts = [{ source = '/x', service = 'db' }]": "the service 'db', which does not exist",
@@ -153,6 +152,12 @@ def test_a_prebuilt_image_needs_no_dockerfile(make: Make) -> None:
     assert (instance.sandbox.images, instance.sandbox.build) == (("acme/task:1",), None)
     assert (instance.sandbox.network, grader.network) == ("none", "none")
     assert grader.carried == ("/app", "/etc/nginx", "/logs/artifacts", "/root")
+
+
+def test_the_agents_user(make: Make) -> None:
+    """An agent is root in a task that was written for another user."""
+    for said, user in {"'agent'": "agent", "1000": "1000", "'root'": "", "0": ""}.items():
+        assert imported(make(f"[agent]\nuser = {said}"))[0].sandbox.user == user
 
 
 _DB = {"environment/docker-compose.yaml": "services: {db: {image: postgres}}"}
