@@ -256,6 +256,20 @@ class GitSource(_Record):
         return f"{self.repo or self.url or self.path} at {self.commit or 'HEAD'}"
 
 
+class McpServer(_Record):
+    """An MCP server of the task, for an agent that runs in its sandbox."""
+
+    name: str
+    transport: Literal["stdio", "sse", "streamable-http"]
+    url: str = ""
+    """Seen from the sandbox: usually of a service."""
+    command: str = ""
+    """With stdio: the program, and `args`."""
+    args: tuple[str, ...] = ()
+    headers: dict[str, str] = {}
+    """`${NAME}` in a value is a variable of whoever runs the agent."""
+
+
 class SandboxSpec(_Record):
     """The container of the task."""
 
@@ -287,6 +301,10 @@ class SandboxSpec(_Record):
     awaits: dict[str, Condition] = {}
     """Service -> what is waited for before the task's own container starts; at least that it runs, and is healthy if it
     can say so."""
+    mcp_servers: tuple[McpServer, ...] = ()
+    """Only told, by GET /v1/instances/{id}: an agent decides what it uses."""
+    skills_dir: str = ""
+    """Folder in the image with skills for an agent; only told, as `mcp_servers`."""
     health: Health | None = None
     """Succeeds in the task's own container before a session or a grading begins there."""
     memory_mb: int | None = None

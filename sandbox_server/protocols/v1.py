@@ -377,6 +377,8 @@ def _instance_detail(instance: TaskInstance) -> dict[str, object]:
         "workdir": instance.sandbox.workdir,
         "network": instance.sandbox.network,
         "allowed_hosts": None if instance.sandbox.allowed is None else list(instance.sandbox.allowed),
+        "mcp_servers": [server.model_dump() for server in instance.sandbox.mcp_servers],
+        "skills_dir": instance.sandbox.skills_dir,
         "dialect": instance.dialect,
         "profile": instance.profile,
         "f2p_total": len(instance.fail_to_pass),

@@ -324,13 +324,15 @@ echo $((!$?)) >/logs/verifier/reward.txt
 [environment]
 network_mode = "allowlist"
 allowed_hosts = ["{bridge_gateway()}"]
+mcp_servers = [{{ name = "db", url = "http://db/sse" }}]
 [verifier]
 network_mode = "allowlist"
 allowed_hosts = ["{other}/32"]
 """
     server = serve(grade_network=1)
     server.cli("instances", "import", str(made(tmp_path / "listed", toml, **{"tests/test.sh": f"#!/bin/bash{script}"})))
-    assert server.get("/v1/instances/listed")["allowed_hosts"] == [bridge_gateway()]
+    told = server.get("/v1/instances/listed")
+    assert told["allowed_hosts"] == [bridge_gateway()] and told["mcp_servers"][0]["url"] == "http://db/sse"
     sid, idle = server.begin("listed"), server.begin("listed")
     server.run(idle, "touch nothing")
     assert "Errno 113" in server.run(sid, f"{_ASKS} ask {tests} | tail -1")

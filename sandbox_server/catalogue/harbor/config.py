@@ -5,12 +5,22 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 _TEMPLATE = re.compile(r"\$\{(?P<name>[^}:]+)(?P<default>:-(?P<text>.*))?\}")
 _UNITS = {"G": 1024.0, "M": 1.0, "K": 1 / 1024}
+_HTTP = "streamable-http"
 _ROOT = {None, "root", 0, "0"}
 _HOST = re.compile(r"(\*\.)?[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*")
 
@@ -67,6 +77,26 @@ class Healthcheck(_Section):
     retries: Annotated[int, Field(ge=1)] = 3
 
 
+class McpServer(_Section):
+    """[[environment.mcp_servers]]."""
+
+    name: str
+    transport: Annotated[
+        Literal["stdio", "sse", "streamable-http"], BeforeValidator(lambda said: _HTTP if said == "http" else said)
+    ] = "sse"
+    url: str | None = None
+    command: str | None = None
+    args: list[str] = []
+    headers: dict[str, str] = {}
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        needed = "command" if self.transport == "stdio" else "url"
+        if not getattr(self, needed):
+            raise ValueError(f"{needed} is required for the transport {self.transport}")
+        return self
+
+
 class Environment(_Section):
     """[environment], [verifier.environment]."""
 
@@ -80,7 +110,8 @@ class Environment(_Section):
     storage: str | None = None
     gpus: int | None = None
     tpu: Any = None
-    mcp_servers: list[Any] = []
+    mcp_servers: list[McpServer] = []
+    skills_dir: str | None = None
     env: dict[str, str] = {}
     healthcheck: Healthcheck | None = None
     workdir: str | None = None
@@ -111,7 +142,6 @@ class Environment(_Section):
             f"os = {self.os!r}": self.os != "linux",
             "gpus": bool(self.gpus),
             "tpu": self.tpu is not None,
-            "mcp_servers": bool(self.mcp_servers),
         }
         return [what for what, asked in found.items() if asked]
 

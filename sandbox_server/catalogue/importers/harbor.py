@@ -15,6 +15,7 @@ from sandbox_server.catalogue.instance import (
     HarborGrader,
     Health,
     ImageBuild,
+    McpServer,
     SandboxSpec,
     TaskInstance,
 )
@@ -92,6 +93,10 @@ class _Task:
                 env={**composed.env, **env},
                 services=composed.services,
                 awaits=dict(composed.awaits),
+                mcp_servers=tuple(
+                    McpServer(**one.model_dump(exclude_none=True)) for one in config.environment.mcp_servers
+                ),
+                skills_dir=config.environment.skills_dir or "",
                 health=_health(config.environment.healthcheck),
                 network=network.kind,
                 allowed=network.allowed,

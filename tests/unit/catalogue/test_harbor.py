@@ -70,7 +70,8 @@ REFUSED = {
     "[environment]\nos = 'Windows'": "[environment] os = 'windows'",
     "[environment]\ngpus = 1": "[environment] gpus",
     "[environment.healthcheck]\ncommand = 'true'\nretries = 0": "environment.healthcheck.retries",
-    "[[environment.mcp_servers]]\nname = 'a'\nurl = 'http://a'": "[environment] mcp_servers",
+    "[[environment.mcp_servers]]\nname = 'a'": "url is required for the transport sse",
+    "[[environment.mcp_servers]]\nname = 'a'\ntransport = 'stdio'": "command is required for the transport stdio",
     "[environment]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['http://a/']": "allowed_hosts.0: Value error, 'http://a/'",
     "[agent]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['10.0.0.300']": "agent.allowed_hosts.0",
     "[verifier]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['*.10.0.0.1']": "verifier.allowed_hosts.0",
@@ -152,6 +153,37 @@ def test_a_prebuilt_image_needs_no_dockerfile(make: Make) -> None:
     assert (instance.sandbox.images, instance.sandbox.build) == (("acme/task:1",), None)
     assert (instance.sandbox.network, grader.network) == ("none", "none")
     assert grader.carried == ("/app", "/etc/nginx", "/logs/artifacts", "/root")
+
+
+_TOLD = """
+[environment]
+skills_dir = '/skills'
+[[environment.mcp_servers]]
+name = 'db'
+transport = 'http'
+url = 'http://db/mcp'
+headers = { Authorization = 'Bearer ${TOKEN}' }
+[[environment.mcp_servers]]
+name = 'own'
+transport = 'stdio'
+command = 'serve'
+args = ['-v']
+"""
+
+
+def test_mcp_servers_and_skills_are_told(make: Make) -> None:
+    """An agent lacks tools that its task was written for."""
+    own = imported(make(_TOLD))[0].sandbox
+    assert own.skills_dir == "/skills"
+    assert [server.model_dump(exclude_defaults=True) for server in own.mcp_servers] == [
+        {
+            "name": "db",
+            "transport": "streamable-http",
+            "url": "http://db/mcp",
+            "headers": {"Authorization": "Bearer ${TOKEN}"},
+        },
+        {"name": "own", "transport": "stdio", "command": "serve", "args": ("-v",)},
+    ]
 
 
 def test_the_agents_user(make: Make) -> None:
