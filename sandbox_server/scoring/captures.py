@@ -136,7 +136,7 @@ class Captures:
         """Add what the services show, now that nothing of the agent runs any more."""
         if taken.diff is None or not isinstance(instance.grader, HarborGrader) or not instance.grader.artifacts:
             return taken
-        bounds = evidence.Bounds(self._timeout_s, self._max_bytes)
+        bounds = evidence.Bounds(self._timeout_s, self._max_bytes - len(taken.diff))
         found = await evidence.of_services(self._runtime.services, container_id, instance.grader, bounds)
         causes = "; ".join(filter(None, (taken.cause, *found.left_out)))[:_TOLD]
         return _Taken(evidence.added(taken.diff, found.archive), causes)

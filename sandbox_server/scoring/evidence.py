@@ -37,7 +37,7 @@ class Evidence:
     """What was taken from the services."""
 
     archive: bytes
-    """A gzipped tar archive whose names begin with `./`; b"" if there is nothing."""
+    """Gzipped tar archives, one after the other, whose names begin with `./`; b"" if there is nothing."""
     left_out: tuple[str, ...]
     """Why something is not in it."""
 
@@ -48,17 +48,17 @@ async def collect(runtime: Runtime, container_id: str, instance: TaskInstance, *
     commands = [one for one in found if not one.service]
     if not commands:
         return
-    try:
-        sandbox = await runtime.attach(container_id)
-        for one in commands:
+    for one in commands:
+        try:
+            sandbox = await runtime.attach(container_id)
             await sandbox.exec(
                 ["bash", "-c", one.command],
                 timeout_s=min(one.timeout_s, timeout_s),
                 cwd=instance.sandbox.workdir,
                 user=one.user or "root",
             )
-    except (ServiceError, OSError) as error:
-        log.warning("a task's collect command failed", container_id=container_id, error=str(error))
+        except (ServiceError, OSError) as error:
+            log.warning("a task's collect command failed", container_id=container_id, error=str(error))
 
 
 async def of_services(services: Services, container_id: str, grader: HarborGrader, bounds: Bounds) -> Evidence:
@@ -75,7 +75,7 @@ async def of_services(services: Services, container_id: str, grader: HarborGrade
                 await services.run(container_id, one.service, argv, user=one.user, timeout_s=timeout_s)
             except ServiceError as error:
                 log.warning("a task's collect command failed", container_id=container_id, error=error.detail)
-    archives: list[tuple[str, bytes]] = []
+    archives: list[bytes] = []
     left, left_out = bounds.max_bytes, []
     for artifact in grader.artifacts:
         what = f"{artifact.path} of the service {artifact.service}"
@@ -90,8 +90,11 @@ async def of_services(services: Services, container_id: str, grader: HarborGrade
                 left_out.append(f"{what} does not exist")
             else:
                 left -= len(found)
-                archives.append((artifact.path, found))
-    return Evidence(await asyncio.to_thread(_packed, archives), tuple(left_out))
+                try:
+                    archives.append(await asyncio.to_thread(_placed_at, artifact.path, found))
+                except (tarfile.TarError, EOFError) as error:
+                    left_out.append(f"{what} is left out: it changed while it was read ({error})")
+    return Evidence(b"".join(archives), tuple(left_out))
 
 
 def added(files: bytes, archive: bytes) -> bytes:
@@ -99,20 +102,17 @@ def added(files: bytes, archive: bytes) -> bytes:
     return (files or _EMPTY) + archive if archive else files
 
 
-def _packed(archives: list[tuple[str, bytes]]) -> bytes:
-    if not archives:
-        return b""
-    whole = io.BytesIO()
-    with tarfile.open(fileobj=whole, mode="w", format=tarfile.PAX_FORMAT) as packed:
-        for path, archive in archives:
-            _add(packed, path, archive)
-    return gzip.compress(whole.getvalue(), mtime=0)
+def _placed_at(path: str, archive: bytes) -> bytes:
+    """The files, folders and links of a service's archive under their path in it, without the bits that give rights.
 
-
-def _add(packed: tarfile.TarFile, path: str, archive: bytes) -> None:
-    """Add files, folders and links under their path in the service, without the bits that give rights."""
-    folder = posixpath.dirname(path)
-    with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as found:
+    Raises:
+        tarfile.TarError, EOFError: it is cut off.
+    """
+    folder, whole = posixpath.dirname(path), io.BytesIO()
+    with (
+        tarfile.open(fileobj=whole, mode="w", format=tarfile.PAX_FORMAT) as placed,
+        tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as found,
+    ):
         for entry in found:
             if not (entry.isfile() or entry.isdir() or entry.issym() or entry.islnk()):
                 continue
@@ -121,7 +121,8 @@ def _add(packed: tarfile.TarFile, path: str, archive: bytes) -> None:
             if entry.islnk():
                 entry.linkname = _beneath(folder, entry.linkname)
             entry.mode &= 0o777
-            packed.addfile(entry, content)
+            placed.addfile(entry, content)
+    return gzip.compress(whole.getvalue(), mtime=0)
 
 
 def _beneath(folder: str, name: str) -> str:

@@ -306,7 +306,7 @@ class Making:
 async def run_in_service(
     engine: Engine, container_id: str, argv: Sequence[str], *, timeout_s: float, user: str = ""
 ) -> int | None:
-    """Run a command in the container of a service; its exit code, or None if it still runs after `timeout_s`.
+    """Run a command in the container of a service; its exit code, or None if it has none within `timeout_s`.
 
     `user`: "" is that of the container.
 
@@ -319,7 +319,8 @@ async def run_in_service(
     while asyncio.get_running_loop().time() < ends:
         found: dict[str, Any] = await engine.call(lambda api: api.exec_inspect(made["Id"]))
         if not found["Running"]:
-            return int(found["ExitCode"])
+            code = found.get("ExitCode")
+            return None if code is None else int(code)
         await asyncio.sleep(_LOOK_S)
     return None
 
