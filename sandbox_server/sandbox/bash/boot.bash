@@ -12,9 +12,10 @@ if [[ $2 ]]; then
     name=
   done < /etc/passwd
   if [[ $name ]]; then groups=--init-groups; else uid=$2 gid=$2 home=/ groups=--clear-groups; fi
-  as=(env "HOME=${home:-/}" setpriv "--reuid=$uid" "--regid=$gid" "$groups" --)
+  # by their paths: later the user may have put others into a folder of PATH
+  as=("$(type -P env)" "HOME=${home:-/}" "$(type -P setpriv)" "--reuid=$uid" "--regid=$gid" "$groups" --)
   : > $D/mark && : > $D/env0 && : > $D/env1 && chown -- "$uid:$gid" $D/mark $D/env0 $D/env1
-  own="chown -- $uid \"\$(tty)\"; " # so that /dev/stdout can be opened
+  own="$(type -P chown) -- $uid \"\$($(type -P tty))\"; " # so that /dev/stdout can be opened
 fi
 
 # With FIFOs that the server sees too, the shell runs on a terminal that `script` holds, and the FIFOs carry its bytes.

@@ -10,11 +10,17 @@ printf '%s 1\n0 0 0 0 x[$(id>/tmp/evaluated)]\n' "${words[21]}" >|/run/sandbox/m
 """A place from which processes are killed that is compared with this shell's, and runs a command if it is evaluated."""
 
 
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_TRAPS = """mkdir /tmp/bin && for name in env setpriv chown tty script bash; do
+printf '#!/bin/sh\n[ "$(id -u)" = 0 ] && id >/tmp/evaluated\nexec /usr/bin/%s "$@"\n' $name >/tmp/bin/$name; done
+chmod +x /tmp/bin/*"""
+
+
 @pytest.mark.parametrize("user", ["nobody", "4711"])
 async def test_a_shell_is_its_users(backend: Backend, user: str) -> None:
     """An agent that is not to be root is root, or cannot use its own terminal."""
     runtime = backend.runtime("test-user")
-    sandbox = await runtime.create(spec(user=user, workdir="/tmp"))
+    sandbox = await runtime.create(spec(user=user, workdir="/tmp", env={"PATH": f"/tmp/bin:{_PATH}"}))
     try:
         who = (
             await say(sandbox, "id -u; id -G; echo $HOME; pwd; echo mine >own; stat -c %u own; echo out >/dev/stdout")
@@ -30,7 +36,10 @@ async def test_a_shell_is_its_users(backend: Backend, user: str) -> None:
         assert await say(sandbox, "echo $KEPT $PWD $(id -u)") == f"1 / {uid}"
         late = await sandbox.shell.run("trap '' INT; sleep 60; echo never", timeout_s=1)
         assert late.outcome.value in ("killed", "interrupted") and await say(sandbox, "id -u") == uid
-        # what root evaluates of its files
+        # what root looks for in PATH and evaluates of its files
+        await say(sandbox, _TRAPS)
+        await say(sandbox, "exit")
+        assert "No such file" in await say(sandbox, "cat /tmp/evaluated")
         await say(sandbox, _MARK)
         await sandbox.shell.run("trap '' INT; sleep 60", timeout_s=1, since_mark=False)
         assert "No such file" in await say(sandbox, "cat /tmp/evaluated")
