@@ -17,9 +17,9 @@ from .backends import LEFT_BEHIND, Backend, unlike_gvisor
 from .specs import gone, running, say, spec
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 async def grading(runtime: DockerRuntime) -> AsyncIterator[BashSandbox]:
-    """A container whose channels run one command each."""
+    """A container whose channels run one command each; the last test kills it."""
     sandbox = await runtime.create(spec(role=Role.GRADE))
     yield sandbox
     await runtime.remove(sandbox.container_id)
@@ -216,7 +216,7 @@ env; pwd -P; umask; cat; printf '%s|' "$0" "$@"; ls /proc/self/fd; echo err >&2;
 @pytest.mark.parametrize("merge", [False, True])
 async def test_a_command_that_stood_by_differs_in_nothing(grading: BashSandbox, merge: bool) -> None:
     """A test that passes in one kind and fails in the other would be graded randomly."""
-    await grading.exec(["ln", "-s", "/usr/bin", "/tmp/link"], timeout_s=5)
+    await grading.exec(["ln", "-sfn", "/usr/bin", "/tmp/link"], timeout_s=5)
     argv = ["bash", "-c", _SHOW, "é", "a b", "", "'\"$x\n\\", "--"]
     results = []
     for standing_by in (0, 1):

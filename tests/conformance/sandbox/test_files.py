@@ -147,20 +147,21 @@ async def test_file_size_limit(sandbox: BashSandbox) -> None:
     assert b"153" in result.output.head  # 128 + SIGXFSZ, as the file system's own limit
 
 
-async def test_full_file_system(sandbox: BashSandbox) -> None:
+async def test_full_file_system(shared: BashSandbox) -> None:
     """A full disk would be an unknown error rather than the one that says so."""
     with pytest.raises(SandboxDiskFull):
-        await sandbox.write_file("/dev/shm/f", bytes(60 << 20))
-        await sandbox.write_file("/dev/shm/g", bytes(60 << 20))
+        await shared.write_file("/dev/shm/f", bytes(60 << 20))
+        await shared.write_file("/dev/shm/g", bytes(60 << 20))
+    await shared.exec(["rm", "-f", "/dev/shm/f", "/dev/shm/g"], timeout_s=5)
 
 
-async def test_the_channel_is_killed(sandbox: BashSandbox) -> None:
+async def test_the_channel_is_killed(shared: BashSandbox) -> None:
     """A policy that kills all processes would leave the editor without files."""
-    await sandbox.write_file("/usr/f", b"1")
-    await sandbox.exec(
+    await shared.write_file("/usr/f", b"1")
+    await shared.exec(
         ["sh", "-c", "kill -9 $(ps -eo pid,args | grep '[b]ash --noprofile --norc -s' | cut -c1-7)"], timeout_s=5
     )
-    assert await sandbox.read_file("/usr/f", max_bytes=9) == b"1"
+    assert await shared.read_file("/usr/f", max_bytes=9) == b"1"
 
 
 async def test_at_once(shared: BashSandbox) -> None:

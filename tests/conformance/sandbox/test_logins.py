@@ -130,25 +130,29 @@ CHANGES = {
     "a folder appears": "mkdir -p ~/.local/bin",
     "it does more now": "echo 'A=$(date +%s%N)' >> ~/.profile",
 }
+LEFT = ("/root/.bash_profile", "/root/.local", "/etc/profile.d/a.sh")
+"""What these leave beside the files that each test writes."""
 
 
 @pytest.mark.parametrize("change", CHANGES)
-async def test_a_change_is_seen_by_the_next_command(sandbox: BashSandbox, change: str) -> None:
-    await have(sandbox, "/root/part", "export B=1")
+async def test_a_change_is_seen_by_the_next_command(shared: BashSandbox, change: str) -> None:
+    await shared.exec(["rm", "-rf", *LEFT], timeout_s=20)
+    await have(shared, "/root/part", "export B=1")
     text = "export A=1\n. /root/part\nif [ -d ~/.local/bin ]; then A=local; fi\n"
-    await have(sandbox, "/root/.profile", text)
-    assert await is_known(sandbox)
-    before = await run(sandbox, "echo $A $B")
+    await have(shared, "/root/.profile", text)
+    how = {"env": {"OTHER": secrets.token_hex(4)}}
+    assert await is_known(shared, **how)
+    before = await run(shared, "echo $A $B", **how)
     assert before == "1 1\n"
-    await run(sandbox, CHANGES[change])
-    after = await run(sandbox, "echo $A $B")
+    await run(shared, CHANGES[change], **how)
+    after = await run(shared, "echo $A $B", **how)
     assert after != before
     if change != "it does more now":
-        assert after == await fresh(sandbox, "echo $A $B")
-        assert await is_known(sandbox)
-        assert await run(sandbox, "echo $A $B") == after
+        assert after == await fresh(shared, "echo $A $B", **how)
+        assert await is_known(shared, **how)
+        assert await run(shared, "echo $A $B", **how) == after
     else:
-        assert not await is_known(sandbox)
+        assert not await is_known(shared, **how)
 
 
 async def test_users_folders_and_environments_are_kept_apart(sandbox: BashSandbox) -> None:
@@ -176,12 +180,13 @@ async def test_an_environment_that_bash_cannot_set(sandbox: BashSandbox) -> None
         assert (done.exit_code, done.stdout.text()) == (0, "odd-name=1\n2\n")
 
 
-async def test_several_are_learned_at_once(sandbox: BashSandbox) -> None:
+async def test_several_are_learned_at_once(shared: BashSandbox) -> None:
     """Profiles learned at the same time must not be confused."""
-    await have(sandbox, "/root/.profile", 'export SEEN="$GIVEN"')
+    await shared.exec(["rm", "-rf", *LEFT], timeout_s=20)
+    await have(shared, "/root/.profile", 'export SEEN="$GIVEN"')
     given = [str(number) for number in range(6)]
     for _ in range(USES + 1):
-        said = await asyncio.gather(*(run(sandbox, "echo $SEEN", env={"GIVEN": text}) for text in given))
+        said = await asyncio.gather(*(run(shared, "echo $SEEN", env={"GIVEN": text}) for text in given))
         assert [text.strip() for text in said] == given
 
 

@@ -253,27 +253,29 @@ async def test_unreachable_engine() -> None:
     gc.collect()
 
 
-async def test_disk_usage(runtime: DockerRuntime, sandbox: BashSandbox) -> None:
+async def test_disk_usage(runtime: DockerRuntime, shared: BashSandbox) -> None:
     """A policy that fills the host's disk with many files would not be noticed."""
-    before = (await runtime.disk_usage())[sandbox.container_id]
-    await say(sandbox, "for i in 1 2 3; do head -c 10000000 /dev/zero > /usr/big-$i; done")
+    before = (await runtime.disk_usage())[shared.container_id]
+    await say(shared, "for i in 1 2 3; do head -c 10000000 /dev/zero > /usr/big-$i; done")
     after = await runtime.disk_usage()
-    assert 30_000_000 <= after[sandbox.container_id] - before < 31_000_000
+    assert 30_000_000 <= after[shared.container_id] - before < 31_000_000
     assert set(after) == {info.container_id for info in await runtime.list()}
+    await say(shared, "rm /usr/big-*")
 
 
-async def test_disk_usage_of_what_has_no_length(runtime: DockerRuntime, sandbox: BashSandbox) -> None:
+async def test_disk_usage_of_what_has_no_length(runtime: DockerRuntime, shared: BashSandbox) -> None:
     """A limit of 10 GB let a policy take 4 TB in files of one byte and in folders, or every inode of its host."""
-    before = (await runtime.disk_usage(sandbox.container_id))[sandbox.container_id]
-    await say(sandbox, "mkdir /many; cd /many; for i in {1..1000}; do : > e$i; done; mkdir d{1..1000}")
-    after = (await runtime.disk_usage())[sandbox.container_id]
+    before = (await runtime.disk_usage(shared.container_id))[shared.container_id]
+    await say(shared, "mkdir /many; cd /many; for i in {1..1000}; do : > e$i; done; mkdir d{1..1000}")
+    after = (await runtime.disk_usage())[shared.container_id]
     assert 2000 * 4096 <= after - before < 2100 * 4096
+    await say(shared, "rm -r /many")
 
 
-async def test_commit(runtime: DockerRuntime, engine: Engine, sandbox: BashSandbox) -> None:
+async def test_commit(runtime: DockerRuntime, engine: Engine, shared: BashSandbox) -> None:
     """A prepared image would lack what was prepared."""
-    await sandbox.write_file("/usr/prepared", b"yes")
-    info = await runtime.images.commit(sandbox.container_id, "sandbox-test/commit:1", {"a": "b c"})
+    await shared.write_file("/usr/prepared", b"yes")
+    info = await runtime.images.commit(shared.container_id, "sandbox-test/commit:1", {"a": "b c"})
     again = None
     try:
         found = await runtime.images.find(info.name)

@@ -66,23 +66,23 @@ async def test_forged_marks_change_nothing(shared: BashSandbox, forged: str, non
     assert (result.cwd, result.user, result.exit_code) == ("/tmp", "root", 0)
 
 
-async def test_marks_of_earlier_actions_change_nothing(sandbox: BashSandbox) -> None:
+async def test_marks_of_earlier_actions_change_nothing(new_shell: BashSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """A recording of the terminal (script, a copied log) holds real marks; shown again they would end the action."""
     seen: list[bytes] = []
-    passed_on = sandbox.shell.received
+    passed_on = new_shell.shell.received
 
     def tap(data: bytes, mark: Mark | None) -> None:
         seen.append(data)
         passed_on(data, mark)
 
-    sandbox.shell.received = tap  # type: ignore[method-assign]  # what arrives, with its marks
-    await sandbox.shell.run("(exit 3)", timeout_s=5)
-    await sandbox.shell.run("(exit 4)", timeout_s=5)
+    monkeypatch.setattr(new_shell.shell, "received", tap)  # what arrives, with its marks
+    await new_shell.shell.run("(exit 3)", timeout_s=5)
+    await new_shell.shell.run("(exit 4)", timeout_s=5)
     recording = b"".join(seen)
     assert recording.count(b"\x1e") >= 8, recording
-    await sandbox.write_file("/tmp/recording", recording)
+    await new_shell.write_file("/tmp/recording", recording)
     for _ in range(2):
-        result = await sandbox.shell.run("cat /tmp/recording; sleep 0.1; echo end; (exit 9)", timeout_s=10)
+        result = await new_shell.shell.run("cat /tmp/recording; sleep 0.1; echo end; (exit 9)", timeout_s=10)
         assert (result.exit_code, shown(result)[-4:]) == (9, "end\n")
 
 
@@ -114,20 +114,20 @@ async def test_floods_of_mark_bytes(shared: BashSandbox, flood: str) -> None:
     assert await say(shared, "echo next") == "next"
 
 
-async def test_background_child_that_goes_on_writing(sandbox: BashSandbox) -> None:
+async def test_background_child_that_goes_on_writing(new_shell: BashSandbox) -> None:
     """Its writing would hold the action open, or hide the next one's end."""
     began = time.monotonic()
-    result = await sandbox.shell.run("(while :; do echo noise; sleep 0.01; done) &", timeout_s=10)
+    result = await new_shell.shell.run("(while :; do echo noise; sleep 0.01; done) &", timeout_s=10)
     assert (result.outcome, result.exit_code) == (ShellOutcome.FINISHED, 0)
     for number in range(20):
-        result = await sandbox.shell.run(f"echo mine-{number}; (exit {number})", timeout_s=10)
+        result = await new_shell.shell.run(f"echo mine-{number}; (exit {number})", timeout_s=10)
         assert result.exit_code == number
         assert f"mine-{number}\n" in shown(result)
     assert time.monotonic() - began < 40
-    await sandbox.shell.run("kill %1", timeout_s=5)
+    await new_shell.shell.run("kill %1", timeout_s=5)
     await asyncio.sleep(0.1)
-    await sandbox.shell.run("true", timeout_s=5)
-    assert await say(sandbox, "echo quiet") == "quiet"
+    await new_shell.shell.run("true", timeout_s=5)
+    assert await say(new_shell, "echo quiet") == "quiet"
 
 
 @pytest.mark.parametrize(
@@ -143,21 +143,21 @@ async def test_background_child_that_goes_on_writing(sandbox: BashSandbox) -> No
         "stty intr x",
     ],
 )
-async def test_terminal_modes_last_no_longer_than_an_action(sandbox: BashSandbox, mode: str) -> None:
+async def test_terminal_modes_last_no_longer_than_an_action(new_shell: BashSandbox, mode: str) -> None:
     """A program that leaves the terminal raw or echoing would add our own lines to later observations."""
-    result = await sandbox.shell.run(f"{mode}; echo one", timeout_s=10)
+    result = await new_shell.shell.run(f"{mode}; echo one", timeout_s=10)
     assert (result.outcome, result.exit_code) == (ShellOutcome.FINISHED, 0)
     for number in range(3):
         text = f"n-{number} " + "y" * 3000 * number
-        result = await sandbox.shell.run(f"echo '{text}'", timeout_s=10)
+        result = await new_shell.shell.run(f"echo '{text}'", timeout_s=10)
         assert shown(result) == text + "\n"
 
 
-async def test_notices_of_jobs_belong_to_the_action(sandbox: BashSandbox) -> None:
+async def test_notices_of_jobs_belong_to_the_action(new_shell: BashSandbox) -> None:
     """A person sees `[1]+  Done` before the next prompt; it would be lost, or be shown in the wrong action."""
-    result = await sandbox.shell.run("sleep 1.5 &", timeout_s=5)
+    result = await new_shell.shell.run("sleep 1.5 &", timeout_s=5)
     assert "[1]" in shown(result)
-    out = await say(sandbox, "sleep 2.5; echo mine")
+    out = await say(new_shell, "sleep 2.5; echo mine")
     assert "mine" in out.splitlines() and "Done" in out
 
 

@@ -27,17 +27,17 @@ async def test_state_persists(new_shell: BashSandbox) -> None:
     assert out.splitlines() == ["/tmp/a b", "42", "x  y", "from-f z", "0027", "3", "ng", "al", "ias", "1"]
 
 
-async def test_result_tells_where_the_shell_stands(sandbox: BashSandbox) -> None:
+async def test_result_tells_where_the_shell_stands(new_shell: BashSandbox) -> None:
     """The observation's frame would show a stale folder, user or interpreter."""
-    result = await sandbox.shell.run("cd /usr; rm -f /usr/bin/python", timeout_s=5)
+    result = await new_shell.shell.run("cd /usr; rm -f /usr/bin/python", timeout_s=5)
     assert (result.cwd, result.user, result.python) == ("/usr", "root", "")
     made = "mkdir -p /tmp/bin; printf '#!/bin/sh\n' > /tmp/bin/python; chmod +x /tmp/bin/python; PATH=/tmp/bin:$PATH"
-    assert (await sandbox.shell.run(made, timeout_s=5)).python == "/tmp/bin/python"
+    assert (await new_shell.shell.run(made, timeout_s=5)).python == "/tmp/bin/python"
     folder = "/tmp/new\nline 'q' \"d\" \\ é \x1b"
-    await sandbox.exec(["mkdir", folder], timeout_s=5)
-    result = await sandbox.shell.run("cd /tmp/new*", timeout_s=5)
+    await new_shell.exec(["mkdir", folder], timeout_s=5)
+    result = await new_shell.shell.run("cd /tmp/new*", timeout_s=5)
     assert result.cwd == folder
-    result = await sandbox.shell.run("rm -rf /tmp/bin; cd /tmp", timeout_s=5)
+    result = await new_shell.shell.run("rm -rf /tmp/bin; cd /tmp", timeout_s=5)
     assert (result.cwd, result.python) == ("/tmp", "")
 
 
