@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 
-from sandbox_server.catalogue.instance import SwebenchGrader, TaskInstance
+from sandbox_server.catalogue.instance import ScriptGrader, SwebenchGrader, TaskInstance
 from sandbox_server.grading.attempts import Attempts, Retries
 from sandbox_server.grading.base import Baseline, Grader, GradeRequest
 from sandbox_server.grading.containers import Ahead, Bounds, Containers, Sealing
@@ -17,6 +17,7 @@ from tests.conformance.grading.calc_repository import FIXED, TESTS, Repository
 _UNUSED = "debugging doctest faulthandler junitxml legacypath logging nose pastebin recwarn stepwise tmpdir unittest"
 PYTEST = " ".join(["python3 -m pytest -rA -p no:cacheprovider", *(f"-p no:{plugin}" for plugin in _UNUSED.split())])
 """pytest without the plugins that no test here needs: 0.3 s of CPU for a run, with them 0.37."""
+_ADDS = "python3 -c 'from calc import add; assert add(2, 3) == 5'"
 ENDLESS = FIXED.replace(b"return sum(numbers)", b"__import__('time').sleep(4711)")
 """A fix whose tests do not end, without using the CPU meanwhile."""
 
@@ -59,6 +60,10 @@ class Bench:
             "eval_timeout_s": 60.0,
         }
         return TaskInstance.model_validate(given | fields)
+
+    def scripted(self, **fields: object) -> TaskInstance:
+        """For tests that are not of a grader: one command, for half the CPU of a grading by pytest."""
+        return self.instance(**{"grader": ScriptGrader(command=_ADDS), **fields})
 
     def grading(
         self,

@@ -57,11 +57,11 @@ async def test_one_made_ahead_is_used_once(bench: Bench) -> None:
     """A grading in a used container would grade both patches."""
     runtime = Counting(bench.runtime)
     grading = bench.grading(runtime=runtime)
-    grading.expect(bench.instance(), SID)
-    grading.expect(bench.instance(), SID)
+    grading.expect(bench.scripted(), SID)
+    grading.expect(bench.scripted(), SID)
     await until(lambda: runtime.created)
     patch = bench.diff({_CALC: FIXED})
-    first, second = await bench.grade(patch, by=grading), await bench.grade(patch, by=grading)
+    first, second = [await bench.grade(patch, bench.scripted(), by=grading) for _ in range(2)]
     assert (first.name, second.name) == (VerdictName.RESOLVED, VerdictName.RESOLVED)
     assert len(runtime.created) == 2
     assert first.timings_s["create"] < second.timings_s["create"]
@@ -72,9 +72,9 @@ async def test_it_is_waited_for(bench: Bench) -> None:
     """Creating a second container beside one that is nearly ready costs time and resources."""
     runtime = Counting(bench.runtime)
     grading = bench.grading(runtime=runtime)
-    grading.expect(bench.instance(), SID)
+    grading.expect(bench.scripted(), SID)
     await asyncio.sleep(0.02)
-    assert (await bench.grade(bench.diff({_CALC: FIXED}), by=grading)).name is VerdictName.RESOLVED
+    assert (await bench.grade(bench.diff({_CALC: FIXED}), bench.scripted(), by=grading)).name is VerdictName.RESOLVED
     assert len(runtime.created) == 1
 
 
@@ -103,12 +103,12 @@ async def test_one_that_is_not_needed_is_removed(bench: Bench, why: str, moment:
     fix = bench.diff({_CALC: FIXED})
     running = None
     if why == "known":
-        await queue.verdict(GradeRequest(bench.instance(), fix, "1"))
+        await queue.verdict(GradeRequest(bench.scripted(), fix, "1"))
     elif why == "twin":
-        running = asyncio.create_task(queue.verdict(GradeRequest(bench.instance(), fix, "1")))
+        running = asyncio.create_task(queue.verdict(GradeRequest(bench.scripted(), fix, "1")))
         await asyncio.sleep(0)
     before = len(runtime.created)
-    grading.expect(bench.instance(), SID)
+    grading.expect(bench.scripted(), SID)
     if moment == "while it is made":
         await asyncio.sleep(0.05)
     elif moment == "made":
@@ -121,7 +121,7 @@ async def test_one_that_is_not_needed_is_removed(bench: Bench, why: str, moment:
         await grading._containers.close()
     else:
         other = {"eval_timeout_s": 59.0, "grader": ScriptGrader(command="false")} if why == "another instance" else {}
-        request = GradeRequest(bench.instance(**other), patches.get(why, fix), SID)
+        request = GradeRequest(bench.scripted(**other), patches.get(why, fix), SID)
         verdict = await queue.verdict(request)
         await queue.written(await queue.key(request))
         assert verdict.name.value == names.get(why, "resolved")
@@ -135,10 +135,10 @@ async def test_one_that_died_meanwhile_costs_no_attempt(bench: Bench) -> None:
     """Otherwise a fault of the host could make the verdict infra."""
     runtime = Counting(bench.runtime)
     grading = bench.grading(runtime=runtime, attempts=1)
-    grading.expect(bench.instance(), SID)
+    grading.expect(bench.scripted(), SID)
     await until(lambda: runtime.created)
     await bench.runtime._engine.call(lambda api: api.kill(runtime.created[0]))
-    verdict = await bench.grade(bench.diff({_CALC: FIXED}), by=grading)
+    verdict = await bench.grade(bench.diff({_CALC: FIXED}), bench.scripted(), by=grading)
     assert (verdict.name, verdict.attempts, len(runtime.created)) == (VerdictName.RESOLVED, 1, 2)
     assert await bench.left() == 0
 
@@ -146,9 +146,9 @@ async def test_one_that_died_meanwhile_costs_no_attempt(bench: Bench) -> None:
 async def test_one_that_could_not_be_made_costs_no_attempt(bench: Bench) -> None:
     """As above, if the engine fails."""
     grading = bench.grading(runtime=Counting(bench.runtime, failures=1), attempts=1)
-    grading.expect(bench.instance(), SID)
+    grading.expect(bench.scripted(), SID)
     await asyncio.sleep(0.1)
-    verdict = await bench.grade(bench.diff({_CALC: FIXED}), by=grading)
+    verdict = await bench.grade(bench.diff({_CALC: FIXED}), bench.scripted(), by=grading)
     assert (verdict.name, verdict.attempts) == (VerdictName.RESOLVED, 1)
 
 
@@ -169,14 +169,14 @@ async def test_they_are_bounded(bench: Bench) -> None:
     runtime = Counting(bench.runtime)
     grading = bench.grading(runtime=runtime, ahead=2)
     for sid in "12345":
-        grading.expect(bench.instance(), sid)
+        grading.expect(bench.scripted(), sid)
     assert grading._containers.waiting == 2
     await until(lambda: len(runtime.created) == 2)
     await grading._containers.close()
     assert await bench.present() == []
-    grading.expect(bench.instance(), "6")
+    grading.expect(bench.scripted(), "6")
     none = bench.grading(runtime=runtime, ahead=0)
-    none.expect(bench.instance(), SID)
+    none.expect(bench.scripted(), SID)
     assert grading._containers.waiting == none._containers.waiting == 0
 
 
@@ -185,7 +185,7 @@ async def test_they_expire(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(containers_module, "KEPT_S", 3.0)
     runtime = Counting(bench.runtime)
     grading = bench.grading(runtime=runtime)
-    grading.expect(bench.instance(), SID)
+    grading.expect(bench.scripted(), SID)
     await until(lambda: runtime.created)
     assert await bench.left() == 0
     assert grading._containers.waiting == 0
@@ -196,11 +196,11 @@ async def test_labels_and_weight(bench: Bench) -> None:
     runtime = Counting(bench.runtime)
     bounds = Bounds(create_s=60.0)
     boxes = Containers(runtime, limits=Limits(memory_mb=256), cpu_shares=64, bounds=bounds, ahead=Ahead(1))  # type: ignore[arg-type]  # by __getattr__
-    boxes.expect(bench.instance(), SID)
+    boxes.expect(bench.scripted(), SID)
     await until(lambda: runtime.created)
     (spec,) = runtime.specs
     lasts_s = (spec.deadline - datetime.now(UTC)).total_seconds()
-    assert KEPT_S + bounds.of_attempt(bench.instance()) - 10 < lasts_s <= KEPT_S + bounds.of_attempt(bench.instance())
+    assert KEPT_S + bounds.of_attempt(bench.scripted()) - 10 < lasts_s <= KEPT_S + bounds.of_attempt(bench.scripted())
     (info,) = [info for info in await bench.runtime.list() if info.container_id == runtime.created[0]]
     assert (info.sid, info.held, info.running) == (SID, True, True)
     found = await bench.runtime._engine.call(lambda api: api.inspect_container(runtime.created[0]))

@@ -270,7 +270,7 @@ async def test_the_same_patch_is_graded_once(bench: Bench) -> None:
     counting = Saboteur(bench.runtime, times=0)
     queue = GradingQueue(bench.grading(runtime=counting), NothingWritten(), concurrency=2)
     fix, other = bench.diff({_CALC: FIXED}), bench.diff({"README.md": b"other\n"})
-    requests = [GradeRequest(bench.instance(), patch, str(sid)) for sid, patch in enumerate([fix, other, fix, fix])]
+    requests = [GradeRequest(bench.scripted(), patch, str(sid)) for sid, patch in enumerate([fix, other, fix, fix])]
     verdicts = await asyncio.gather(*(queue.verdict(request) for request in requests))
     assert [verdict.name.value for verdict in verdicts] == ["resolved", "unresolved", "resolved", "resolved"]
     assert await queue.verdict(requests[0]) == verdicts[0]

@@ -34,7 +34,7 @@ class Busy:
 async def test_a_removal_that_fails_is_tried_again(bench: Bench) -> None:
     """Until the reaper runs, if there is one, the container would keep its memory."""
     busy = Busy(bench.runtime)
-    verdict = await bench.grade(bench.diff({_CALC: FIXED}), by=bench.grading(runtime=busy))
+    verdict = await bench.grade(bench.diff({_CALC: FIXED}), bench.scripted(), by=bench.grading(runtime=busy))
     assert verdict.name is VerdictName.RESOLVED, verdict
     assert await bench.left() == 0
     assert busy.asked == 2
