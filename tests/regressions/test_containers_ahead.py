@@ -11,8 +11,9 @@ from sandbox_server.sandbox.base import Role, Runtime
 from sandbox_server.settings import Settings
 from sandbox_server.verdicts import VerdictName
 
-from .test_session_ends import ACTION, LEDGER
+from .test_session_ends import ACTION, INSTANCE
 
+LEDGER = "samples__ledger-12"
 FINISH = "<function=finish>\n</function>"
 
 
@@ -30,9 +31,9 @@ async def until(server: Server, sids: list[str]) -> None:
     raise AssertionError(f"{await gradings(server.foundation.runtime)} instead of {sids} after 60 s")
 
 
-async def finished(server: Server) -> str:
+async def finished(server: Server, instance: str = INSTANCE) -> str:
     """Start a session, change a file and call `finish`; the grading container exists afterwards."""
-    sid = await server.sessions.service.start(LEDGER)
+    sid = await server.sessions.service.start(instance)
     await server.sessions.service.act(sid, ACTION)
     await server.sessions.service.act(sid, FINISH)
     await until(server, [sid])
@@ -42,7 +43,7 @@ async def finished(server: Server) -> str:
 async def test_used_and_removed(settings: Settings) -> None:
     """The verdict waits only for the tests; the receipt has the duration of each stage."""
     async with open_server(settings) as server:
-        sid = await finished(server)
+        sid = await finished(server, LEDGER)
         answer = await server.sessions.service.reward(sid)
         assert answer.verdict.name is VerdictName.UNRESOLVED
         await until(server, [])
@@ -91,7 +92,7 @@ async def test_an_end_that_fails(settings: Settings, monkeypatch: pytest.MonkeyP
 async def test_an_unchanged_tree(settings: Settings) -> None:
     """An empty patch is not run, so its container must be removed."""
     async with open_server(settings) as server:
-        sid = await server.sessions.service.start(LEDGER)
+        sid = await server.sessions.service.start(INSTANCE)
         await server.sessions.service.act(sid, FINISH)
         await until(server, [sid])
         assert (await server.sessions.service.reward(sid)).verdict.name is VerdictName.EMPTY_PATCH
@@ -111,7 +112,7 @@ async def test_a_server_that_stops(settings: Settings) -> None:
 async def test_an_identical_patch_is_answered_without_a_container(settings: Settings) -> None:
     """Sixteen samples of one instance with the same patch need one run only."""
     async with open_server(settings) as server:
-        first, second = await server.sessions.service.start(LEDGER), await server.sessions.service.start(LEDGER)
+        first, second = [await server.sessions.service.start(INSTANCE) for _ in range(2)]
         for sid in (first, second):
             await server.sessions.service.act(sid, ACTION)
         one = await server.sessions.service.reward(first)
@@ -125,7 +126,7 @@ async def test_the_librarys_worker_starts_with_the_first_session_that_needs_it(s
     """Loaded without need it takes 170 MB; loaded too late it delays the first verdict by seconds."""
     async with open_server(settings) as server:
         library = server.gradings.rewards._queue._grading._graders["swebench"]._library  # type: ignore[attr-defined]  # of this grader alone
-        script = await server.sessions.service.start("samples__timespan-7")
+        script = await server.sessions.service.start(INSTANCE)
         await asyncio.sleep(0.2)
         assert library._worker is None
         await server.sessions.service.start(LEDGER)

@@ -11,14 +11,14 @@ from sandbox_server.sessions import ending
 from sandbox_server.settings import Settings
 from sandbox_server.verdicts import VerdictName
 
-from .test_session_ends import ACTION, LEDGER
+from .test_session_ends import ACTION, INSTANCE
 
 
 async def test_the_reward_of_a_known_patch_takes_two_statements(settings: Settings) -> None:
     """Each statement and hop waits for a thread while containers are removed beside it: 19 ms where 6 are enough."""
     async with open_server(settings) as server:
         sessions = server.sessions.service
-        first, second = [await sessions.start(LEDGER) for _ in range(2)]
+        first, second = [await sessions.start(INSTANCE) for _ in range(2)]
         for sid in (first, second):
             await sessions.act(sid, ACTION)
         await sessions.postprocess(first)
@@ -65,7 +65,7 @@ async def test_a_known_verdict_is_written_before_the_container_is_removed(
             monkeypatch.setattr(ending, "_VERDICT_FIRST_S", bound_s)
             answered.clear()
             order.clear()
-            sid = await sessions.start(LEDGER)
+            sid = await sessions.start(INSTANCE)
             record = await data.store.session(sid)
             assert record is not None
             its_container = record.container_id

@@ -10,7 +10,7 @@ from sandbox_server.app.build import Server, open_server
 from sandbox_server.errors import SandboxLost
 from sandbox_server.settings import Settings
 
-from .test_session_ends import ACTION, LEDGER
+from .test_session_ends import ACTION, INSTANCE
 
 
 async def _older(redis: Any) -> Callable[[], Awaitable[None]]:
@@ -41,7 +41,7 @@ async def test_redis_comes_back_with_an_older_copy_of_its_data(settings: Setting
     """An acknowledged action runs again when it is repeated, and another one gets its number."""
     async with open_server(settings) as server:
         service, data = server.sessions.service, server.foundation.data
-        sid = await service.start(LEDGER)
+        sid = await service.start(INSTANCE)
         await service.act(sid, ACTION, idempotency_key="first")
         put_back = await _older(data.store._connection.redis)
         told = await service.act(sid, SECOND, idempotency_key="second")
@@ -60,7 +60,7 @@ async def test_redis_comes_back_older_under_a_running_server(settings: Settings,
     async with open_server(settings.model_copy(update={"journal_flush_s": 3600.0})) as server:
         service, store = server.sessions.service, server.foundation.data.store
         redis: Any = store._connection.redis
-        sid = await service.start(LEDGER)
+        sid = await service.start(INSTANCE)
         await service.act(sid, ACTION, idempotency_key="first")
         await _in_sql(server, sid, 0)
         put_back = redis.flushall if copied == "never" else await _older(redis)
@@ -83,7 +83,7 @@ async def test_redis_comes_back_older_while_an_action_runs(settings: Settings) -
     """The action that runs is refused at its end, and runs again when it is repeated."""
     async with open_server(settings) as server:
         service, store = server.sessions.service, server.foundation.data.store
-        sid = await service.start(LEDGER)
+        sid = await service.start(INSTANCE)
         put_back = await _older(store._connection.redis)
         await service.act(sid, ACTION, idempotency_key="first")
         acknowledge: Any = store._turns.acknowledge
@@ -103,7 +103,7 @@ async def test_redis_comes_back_older_before_an_end(settings: Settings) -> None:
     """A code search that has answered ends without its answer; a reaper ends sessions as idle that were just used."""
     async with open_server(settings.model_copy(update={"session_idle_s": 0.5})) as server:
         service, data = server.sessions.service, server.foundation.data
-        idle, ended = [await service.start(LEDGER) for _ in range(2)]
+        idle, ended = [await service.start(INSTANCE) for _ in range(2)]
         put_back = await _older(data.store._connection.redis)
         for sid in (idle, ended):
             await service.act(sid, ACTION)
@@ -120,7 +120,7 @@ async def test_redis_has_an_ended_session_as_live_again(settings: Settings, noti
     """A session that ended with a verdict ends once more, as lost: its records say that it died."""
     async with open_server(settings) as server:
         service, data = server.sessions.service, server.foundation.data
-        sid = await service.start(LEDGER)
+        sid = await service.start(INSTANCE)
         await service.act(sid, ACTION)
         put_back = await _older(data.store._connection.redis)
         assert await service.postprocess(sid) is not None

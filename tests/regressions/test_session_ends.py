@@ -16,7 +16,8 @@ from sandbox_server.settings import Settings
 from sandbox_server.verdicts import VerdictName
 
 ACTION = "<function=execute_bash>\n<parameter=command>\necho x > x.txt\n</parameter>\n</function>"
-LEDGER = "samples__ledger-12"
+INSTANCE = "samples__timespan-7"
+"""Graded by a command: the first session of one that swebench judges has the server start that library's process."""
 
 
 class Died(BaseException):
@@ -51,7 +52,7 @@ STEPS: dict[str, Callable[[Server], None]] = {
 async def test_a_server_that_died_during_an_end(settings: Settings, step: str) -> None:
     """A session stays half ended for ever: without a patch or verdict, or with a container or slot."""
     async with open_server(settings) as first:
-        sid = await first.sessions.service.start(LEDGER)
+        sid = await first.sessions.service.start(INSTANCE)
         await first.sessions.service.act(sid, ACTION)
         STEPS[step](first)
         if step == "container removed":  # after the answer
@@ -79,7 +80,7 @@ async def test_a_server_that_died_during_an_end(settings: Settings, step: str) -
 async def test_a_server_that_stood_still_during_an_end(settings: Settings, name: str) -> None:
     """Its session went on elsewhere, and is ended or lost, or gets the patch and the verdict of what it was before."""
     async with open_server(settings) as server:
-        sid = await server.sessions.service.start(LEDGER)
+        sid = await server.sessions.service.start(INSTANCE)
         await server.sessions.service.act(sid, ACTION)
         data = server.foundation.data
         owner: Any = {"move": data.store, "take": server.sessions.captures, "save_patch": data.history}[name]
@@ -107,10 +108,10 @@ async def test_a_server_that_stood_still_during_an_end(settings: Settings, name:
 async def test_a_patch_of_a_node_that_the_session_has_left(settings: Settings, before: str) -> None:
     """A node that stood still stores its patch before the session's end elsewhere, and has not looked again since."""
     async with open_server(settings) as server:
-        sid = await server.sessions.service.start(LEDGER)
+        sid = await server.sessions.service.start(INSTANCE)
         await server.sessions.service.act(sid, ACTION)
         data, ending = server.foundation.data, server.sessions.ending
-        late = PatchRecord(sid, LEDGER, b"--- a/old\n", "", "", 1.0, "5a", container_id="c0ffee")
+        late = PatchRecord(sid, INSTANCE, b"--- a/old\n", "", "", 1.0, "5a", container_id="c0ffee")
         owner: Any = ending if before == "end" else data.history
         method, save = getattr(owner, before), data.history.save_patch
 
@@ -135,7 +136,7 @@ async def test_a_start_during_a_reapers_pass(settings: Settings, moment: str) ->
         async def and_then_a_start(*arguments: Any) -> Any:
             found = await method(*arguments)
             if not started:
-                started.append(await server.sessions.service.start(LEDGER))
+                started.append(await server.sessions.service.start(INSTANCE))
                 await asyncio.sleep(1.2)
             return found
 
@@ -149,7 +150,7 @@ async def test_a_start_during_a_reapers_pass(settings: Settings, moment: str) ->
 async def test_a_start_that_ends_between_the_reapers_two_looks(settings: Settings) -> None:
     """A session that the reaper finds in SQL, but had not found in Redis, is put back without its newest actions."""
     async with open_server(settings) as server:
-        sid = await server.sessions.service.start(LEDGER)
+        sid = await server.sessions.service.start(INSTANCE)
         await server.sessions.service.act(sid, ACTION)
         async with asyncio.timeout(20):
             await server.sessions.log.drain()
@@ -174,7 +175,7 @@ async def test_a_rollback_that_fails_is_no_interrupted_action(
 ) -> None:
     """The policy is told that its previous action was interrupted and its output lost."""
     async with open_server(settings) as server:
-        sid = await server.sessions.service.start(LEDGER)
+        sid = await server.sessions.service.start(INSTANCE)
         await server.sessions.service.act(sid, ACTION)
         with monkeypatch.context() as broken:
             broken.setattr(server.foundation.runtime, "create", _unavailable)
@@ -192,8 +193,8 @@ async def test_slots_are_given_back_once_each(settings: Settings) -> None:
     """Concurrent ends lose a slot for good, or an end that is reported twice frees another session's slot."""
     async with open_server(settings.model_copy(update={"max_sessions": 2})) as server:
         starts = server.sessions.starts
-        ledger = await server.foundation.data.instances.by_id(LEDGER)
-        waiting = {asyncio.create_task(starts.start(ledger)) for _ in range(6)}
+        instance = await server.foundation.data.instances.by_id(INSTANCE)
+        waiting = {asyncio.create_task(starts.start(instance)) for _ in range(6)}
         pending = waiting
         for began in (2, 4, 6):
             while len(waiting) - len(pending) < began:
@@ -214,10 +215,10 @@ async def test_a_start_that_is_cut_off_gives_its_slot_back(settings: Settings) -
     """Clients that disconnect during their starts fill the node for good."""
     async with open_server(settings.model_copy(update={"max_sessions": 3, "pool_size": 0})) as server:
         starts = server.sessions.starts
-        ledger = await server.foundation.data.instances.by_id(LEDGER)
+        instance = await server.foundation.data.instances.by_id(INSTANCE)
         answered: set[str] = set()
         for pause_s in (0.0, 0.001, 0.05, 0.15, 0.3):
-            cut = [asyncio.create_task(starts.start(ledger)) for _ in range(3)]
+            cut = [asyncio.create_task(starts.start(instance)) for _ in range(3)]
             await asyncio.sleep(pause_s)
             for task in cut:
                 task.cancel()
@@ -226,7 +227,7 @@ async def test_a_start_that_is_cut_off_gives_its_slot_back(settings: Settings) -
             await asyncio.gather(*(starts.release(sid) for sid in sids))
             answered |= sids
         assert starts.used == 0
-        record = await asyncio.wait_for(starts.start(ledger), 60)
+        record = await asyncio.wait_for(starts.start(instance), 60)
         while starts.pool._tasks:  # what nobody waited for any more is made, then removed
             await asyncio.wait(starts.pool._tasks)
         kept = {info.sid for info in await server.foundation.runtime.list()}
@@ -237,19 +238,19 @@ async def test_a_session_that_was_given_to_a_repeated_start_stays(settings: Sett
     """A client that hangs up and asks again gets a session that is being closed for its first request."""
     async with open_server(settings) as server:
         sessions = server.sessions.service
-        first = await sessions.start(LEDGER, run="a", owner="b", idempotency_key="k")
-        assert await sessions.start(LEDGER, run="a", owner="b", idempotency_key="k") == first
+        first = await sessions.start(INSTANCE, run="a", owner="b", idempotency_key="k")
+        assert await sessions.start(INSTANCE, run="a", owner="b", idempotency_key="k") == first
         assert not await sessions.give_back(first, idempotency_key="k")
         assert (await sessions.act(first, ACTION)).error_code == ""
-        second = await sessions.start(LEDGER, run="a", owner="b", idempotency_key="k2")
+        second = await sessions.start(INSTANCE, run="a", owner="b", idempotency_key="k2")
         assert await sessions.give_back(second, idempotency_key="k2") and await sessions.state(second) == "ended"
-        assert await sessions.start(LEDGER, run="a", owner="b", idempotency_key="k2") != second
+        assert await sessions.start(INSTANCE, run="a", owner="b", idempotency_key="k2") != second
 
 
 async def test_a_verdict_that_cannot_be_written(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """A verdict that is not in SQL is answered, and later a different one."""
     async with open_server(settings) as server:
-        sid = await server.sessions.service.start(LEDGER)
+        sid = await server.sessions.service.start(INSTANCE)
         await server.sessions.service.act(sid, ACTION)
         with monkeypatch.context() as broken:
 
@@ -273,7 +274,7 @@ async def test_a_start_while_sql_is_locked(settings: Settings, monkeypatch: pyte
                 raise CatalogueUnavailable("database is locked")
 
             broken.setattr(server.foundation.data.history, "save_sessions", locked)
-            sid = await server.sessions.service.start(LEDGER)
+            sid = await server.sessions.service.start(INSTANCE)
             assert [seen.record.sid for seen in await server.sessions.service.list(SessionFilter(state="live"))] == [
                 sid
             ]
@@ -288,7 +289,7 @@ async def test_a_start_that_a_dead_server_did_not_write_to_sql(settings: Setting
     """A live session is only in Redis: a loss of Redis loses it, and its end finds no row to update."""
     async with open_server(settings) as first:
         first.sessions.log.add = lambda record: None  # type: ignore[method-assign]  # it died before it came to it
-        sid = await first.sessions.service.start(LEDGER)
+        sid = await first.sessions.service.start(INSTANCE)
         assert await first.foundation.data.history.session(sid) is None
     async with open_server(settings) as second:
         known = await second.foundation.data.history.session(sid)
@@ -302,7 +303,7 @@ async def test_an_end_that_never_succeeds_is_bounded(settings: Settings, monkeyp
     """A session stays `ending` for hours, with its container and its slot."""
     bounded = settings.model_copy(update={"ending_max_s": 4.0})
     async with open_server(bounded) as server:
-        sid = await server.sessions.service.start(LEDGER)
+        sid = await server.sessions.service.start(INSTANCE)
 
         async def fails(*arguments: object, **options: object) -> None:
             raise EngineUnavailable("no container can be made")
