@@ -11,15 +11,16 @@ import pytest
 from tests.conftest import ROOT
 
 from .e2b import Control
-from .serving import CATALOGUE, UNGRADED, UNREAD, Server, imported, serving, until
+from .serving import CALLED, CATALOGUE, SCRIPTED, UNGRADED, UNREAD, Server, imported, serving, until
 
 
 @pytest.fixture(scope="session")
 def rows(sample_images: dict[str, str], once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     """The samples, some again: without a grader, of an image that nobody has, with tool calls, with a truth to find.
 
-    Where nothing is asked about a verdict, `serving.UNGRADED` saves the grading; where nothing is asked about a patch,
-    `serving.UNREAD` saves the container that reads it too.
+    Where any grader will do, `serving.SCRIPTED` has a cheap one. Where nothing is asked about a verdict,
+    `serving.UNGRADED` saves the grading; where nothing is asked about a patch, `serving.UNREAD` saves the container
+    that reads it too.
 
     Their catalogue lies beside them, for servers to copy.
     """
@@ -42,6 +43,20 @@ def _make_rows(folder: Path) -> None:
         "instance_id": UNGRADED,
         "sandbox": {"images": [ledger["image"]], "workdir": ledger["workdir"]},
     }
+    settled = "from ledger import Money; assert [part.minor for part in Money(5).allocate([1, 1])] == [3, 2]"
+    scripted = {
+        **ungraded,
+        "instance_id": SCRIPTED,
+        "grader": {"kind": "script", "command": f"python3 -c '{settled}'"},
+        "gold_patch": ledger["patch"],
+    }
+    intervals = next(row for row in map(json.loads, texts) if row["instance_id"] == "samples__intervals-3")
+    tests = 'import tests.test_intervals as own; [test() for name, test in vars(own).items() if name[:5] == "test_"]'
+    called = {
+        **intervals,
+        "instance_id": CALLED,
+        "grader": {"kind": "script", "command": f"python3 -c '{tests}'"},
+    }
     unread = {**ungraded, "instance_id": UNREAD, "localization": {"truth": {"files": ["ledger/money.py"]}}}
     find = {
         **timespan,
@@ -58,7 +73,7 @@ def _make_rows(folder: Path) -> None:
     del find["grader"]
     locate = {**find, "instance_id": "samples__locate-1", "dialect": "tool_calls"}
     path = folder / "rows.jsonl"
-    own = (absent, bare, search, ungraded, unread, find, locate)
+    own = (absent, bare, search, scripted, called, ungraded, unread, find, locate)
     path.write_text("\n".join([*texts, *map(json.dumps, own)]) + "\n")
     # a first start prepares its image, which may take longer than the time limits that some tests set
     (folder / "prepared").mkdir()

@@ -12,13 +12,13 @@ from redis.exceptions import RedisError
 
 from sandbox_server.state.embedded import find_binary
 
-from .serving import Server, until
+from .serving import SCRIPTED, Server, until
 
 TTL_S = 4
 """Default of node_ttl_s in tests: seconds without a heartbeat after which a node is dead."""
 
 
-def on(server: Server, instance: str = "samples__ledger-12") -> str:
+def on(server: Server, instance: str = SCRIPTED) -> str:
     """Start sessions until one is on `server`; return it. The others live on, which costs less than their ends."""
     for _ in range(8):
         sid = server.begin(instance)

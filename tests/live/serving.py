@@ -32,6 +32,11 @@ _FIRST_PAUSE_S = 0.05
 _LAST_PAUSE_S = 0.25
 """Between two looks of `until`: one takes some milliseconds of CPU here, in the server and in the engine."""
 CATALOGUE = ".sqlite3"
+SCRIPTED = "samples__scripted-1"
+"""The sample `ledger` graded by one command: 0.3 s of CPU less than pytest in each grading. A server whose sessions are
+all of such instances starts no process of the swebench library either, which takes 0.3 s."""
+CALLED = "samples__called-1"
+"""The sample `intervals` with the functions of its tests called without pytest."""
 UNGRADED = "samples__ungraded-1"
 """The sample `ledger` without a grader: the end of its session reads the patch, and nothing is graded."""
 UNREAD = "samples__unread-1"
@@ -275,7 +280,7 @@ class Server:
         """Send one request."""
         return httpx.post(self.url + path, json=body, timeout=timeout, headers=headers)
 
-    def begin(self, instance: str = "samples__ledger-12") -> str:
+    def begin(self, instance: str = SCRIPTED) -> str:
         """Start a session; return its sid."""
         answer = self.post("/start_instance", {"instance_hash": instance}, timeout=300)
         assert answer.status_code == 200, answer.text

@@ -14,10 +14,9 @@ import pytest
 
 from tests.conftest import ROOT
 
-from .serving import Server, bash, serving, until
+from .serving import SCRIPTED, Server, bash, serving, until
 
 KEY = "key-of-the-browser"
-LEDGER = "samples__ledger-12"
 RUN = "browser/1"
 PLACE = ROOT / ".cache" / "sdk" / "browser"
 HOSTILE = (
@@ -33,7 +32,7 @@ class Client(httpx.Client):
 
     def begin(self) -> str:
         """Start a session; return its sid."""
-        answer = self.post("/start_instance", json={"instance_hash": LEDGER}, headers={"Sandbox-Run": RUN})
+        answer = self.post("/start_instance", json={"instance_hash": SCRIPTED}, headers={"Sandbox-Run": RUN})
         return str(answer.raise_for_status().json()["sid"])
 
     def run(self, sid: str, command: str) -> None:
@@ -194,7 +193,7 @@ def test_a_rollout(page: Any, client: Client, tmp_path: Path) -> None:
     page.get_by_role("link", name=f"{sid} #1").click()
     page.wait_for_url(f"**/ui/sessions/{sid}?after=0#a1")
 
-    group = f"/ui/groups?run={RUN}&instance={LEDGER}"
+    group = f"/ui/groups?run={RUN}&instance={SCRIPTED}"
     lists = (
         "/ui",
         "/ui/sessions",
@@ -205,7 +204,7 @@ def test_a_rollout(page: Any, client: Client, tmp_path: Path) -> None:
         "/ui/pass-rates",
         "/ui/nodes",
     )
-    for path in (*lists, f"/ui/instances/{LEDGER}", f"/ui/sessions/{sid}", f"/ui/sessions/{sid}/actions/1"):
+    for path in (*lists, f"/ui/instances/{SCRIPTED}", f"/ui/sessions/{sid}", f"/ui/sessions/{sid}/actions/1"):
         checked(page, path, dark=path in ("/ui", f"/ui/sessions/{sid}"))
 
 

@@ -17,10 +17,8 @@ import httpx
 import pytest
 
 from .overview import leads, says, session_of
-from .serving import Server, docker, serving, until
+from .serving import SCRIPTED, Server, docker, serving, until
 from .wire import wired
-
-LEDGER = "samples__ledger-12"
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +28,7 @@ def server(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
         yield server
 
 
-def rollout(server: Server, run: str, command: str = "", instance: str = LEDGER, *, finish: bool = True) -> str:
+def rollout(server: Server, run: str, command: str = "", instance: str = SCRIPTED, *, finish: bool = True) -> str:
     answer = server.post("/start_instance", {"instance_hash": instance}, timeout=300, headers={"Sandbox-Run": run})
     sid = str(answer.raise_for_status().json()["sid"])
     if command:
@@ -75,7 +73,7 @@ def test_groups_that_teach_nothing(server: Server) -> None:
     says(server, "flat", "data", "flat_groups")
     (group,) = httpx.get(f"{server.url}/v1/groups", params={"run": "flat"}).json()
     assert (group["kind"], group["graded"]) == ("all_0", 8)
-    leads(server, "flat", f"/ui/groups.run=flat&instance={LEDGER}", session_of(sids), to="F2P: 0 of ")
+    leads(server, "flat", f"/ui/groups.run=flat&instance={SCRIPTED}", session_of(sids), to="F2P: 0 of ")
 
 
 def test_a_slow_model(server: Server) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import ROOT
 
 from .forking import forker
-from .serving import Server, engine, until
+from .serving import SCRIPTED, Server, engine, until
 
 
 def test_sessions(live: Server) -> None:
@@ -18,7 +18,7 @@ def test_sessions(live: Server) -> None:
     sid = live.begin()
     live.run(sid, "echo x > x.txt")
     (line,) = [line for line in live.cli("sessions", "list", "--state", "live").splitlines() if sid in line]
-    assert "samples__ledger-12" in line and "1 actions" in line
+    assert SCRIPTED in line and "1 actions" in line
     assert json.loads(live.cli("sessions", "show", sid))["state"] == "live"
     assert live.cli("sessions", "close", sid) == f"{sid} ended (closed)\n"
     shown = json.loads(live.cli("sessions", "show", sid))
@@ -38,7 +38,7 @@ def test_doctor(live: Server, sample_images: dict[str, str], tmp_path: Path) -> 
 @pytest.mark.alone  # it removes images that others' starts have found
 def test_images_and_gc(live: Server) -> None:
     """An image cannot be prepared in advance, a start fails after `prune`, or `gc` removes live sessions."""
-    sid = live.begin()
+    sid = live.begin("samples__ledger-12")
     assert "samples__ledger-12: sandbox-prepared:" in live.cli("images", "prepare", "samples__ledger-12")
     assert "in use" in live.cli("images", "prune")
     live.run(sid, "true")

@@ -16,7 +16,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-from .serving import OCI_RUNTIME, UNGRADED, Server, bash, docker, editor, serving, until
+from .serving import CALLED, OCI_RUNTIME, UNGRADED, Server, bash, docker, editor, serving, until
 
 FILE = "/workspace/samples__ledger__1.2/n.py"
 
@@ -118,6 +118,7 @@ async def test_a_tree_beats_rollouts(server: Server, monkeypatch: pytest.MonkeyP
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     search = importlib.import_module("tree_search")
     alone = search.alone
+    monkeypatch.setattr(search, "INSTANCE", CALLED)  # each copy that is dropped is graded too
     # a seed under which too few of the edits that are needed are ever picked, whichever rollout picks them
     monkeypatch.setattr(search, "alone", lambda client, n, edits, _: alone(client, n, edits, random.Random(1)))
     of_tree, of_rollouts = await search.main(server.url, 2, 6, 19)  # a seed under which each pair of copies gets on

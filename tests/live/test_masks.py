@@ -4,6 +4,7 @@ import pytest
 
 from .serving import Server, bash, docker
 
+LEDGER = "samples__ledger-12"
 _STAND_IN = "printf '#!/bin/sh\\nexit 1\\n' > /tmp/no; chmod 755 /tmp/no"
 _FIX = "echo fix >> README.md"
 
@@ -59,7 +60,7 @@ open('f', 'w').write('x')" """,
 @pytest.mark.parametrize("name", KEPT)
 def test_the_patch_is_taken_whatever_was_replaced(live: Server, name: str) -> None:
     """A policy that expects to fail replaces a program to get its rollout masked instead of scored."""
-    sid = live.begin()
+    sid = live.begin(LEDGER)
     live.say(sid, bash(KEPT[name]))
     live.finish(sid)
     session = live.session(sid)
@@ -72,7 +73,7 @@ def test_the_patch_is_taken_whatever_was_replaced(live: Server, name: str) -> No
 @pytest.mark.parametrize("name", GONE)
 def test_without_a_tree_there_is_no_patch(live: Server, name: str) -> None:
     """As above; what cannot be read counts as nothing done."""
-    sid = live.begin()
+    sid = live.begin(LEDGER)
     live.say(sid, bash(GONE[name]))
     live.finish(sid)
     got = live.reward(sid)
@@ -81,7 +82,7 @@ def test_without_a_tree_there_is_no_patch(live: Server, name: str) -> None:
 
 def test_a_container_that_cannot_go_on_gives_its_patch(live: Server) -> None:
     """Killing all processes after replacing bash made the session lost and its verdict masked."""
-    sid = live.begin()
+    sid = live.begin(LEDGER)
     live.say(sid, bash(f"{_FIX}; {_STAND_IN}; cp /tmp/no /bin/bash.new; mv /bin/bash.new /bin/bash; kill -9 -1"))
     live.say(sid, bash("true"))
     live.finish(sid)
@@ -99,7 +100,7 @@ ctypes.CDLL(None).ptrace(0x4206, 1, 0, 0x100000)" """
 """Seize the first process, to be killed with its tracer; nothing can be started after it."""
 
 
-@pytest.mark.parametrize("instance, verdict", [("samples__ledger-12", "empty_patch"), ("samples__find-1", "no_answer")])
+@pytest.mark.parametrize("instance, verdict", [(LEDGER, "empty_patch"), ("samples__find-1", "no_answer")])
 def test_a_policy_that_ends_its_container_for_good(live: Server, instance: str, verdict: str) -> None:
     """A loop of links in place of the tree was an error of the engine's; a code search without a shell was lost."""
     sid = live.begin(instance)
@@ -112,7 +113,7 @@ def test_a_policy_that_ends_its_container_for_good(live: Server, instance: str, 
 
 def test_a_container_that_died_gives_its_patch(live: Server) -> None:
     """Whatever killed it (the OOM killer, the host), its files still exist."""
-    sid = live.begin()
+    sid = live.begin(LEDGER)
     live.run(sid, _FIX)
     docker("kill", live.container(sid))
     live.finish(sid)

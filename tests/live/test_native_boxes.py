@@ -131,7 +131,7 @@ def test_a_task_image_shows_what_its_sessions_see(boxes: Boxes) -> None:
     """A policy in a box reads the fix in the history that sessions hide, through another name of the image."""
     image_id = docker("image", "inspect", "-f", "{{.Id}}", IMAGE).strip()
     docker("tag", IMAGE, "sandbox-samples/by-another-name:7")
-    session = boxes.server.begin()
+    session = boxes.server.begin("samples__ledger-12")
     seen = boxes.server.post(f"/v1/sessions/{session}/exec", {"commands": [_OBJECTS, _FIX, "git log --format=%H"]})
     objects, history, log = (result["stdout"] for result in seen.json()["results"])
     names = (IMAGE, "docker.io/sandbox-samples/ledger", image_id, "sandbox-samples/by-another-name:7")

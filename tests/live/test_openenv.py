@@ -14,7 +14,7 @@ from websockets.sync.client import connect
 
 from tests.conftest import ROOT
 
-from .serving import Server, bash, until
+from .serving import SCRIPTED, Server, bash, until
 
 SDKS = ("openenv", "openenv-older")
 ROLL = Path(__file__).parent / "environments" / "roll_openenv.py"
@@ -122,7 +122,7 @@ def test_a_session_of_the_trainers(live: Server, roll) -> None:
 def test_websockets_that_break(serve: Callable[..., Server]) -> None:
     """A client that dies leaves its session running for hours; a server that restarts ends all of them."""
     server = serve(api_keys="alice=alices-own-secret,an-operators-secret", openenv_idle_s=8, openenv_connections=2)
-    at = f"{server.url.replace('http', 'ws')}/openenv/instances/{LEDGER}/ws"
+    at = f"{server.url.replace('http', 'ws')}/openenv/instances/{SCRIPTED}/ws"
     key = {"X-API-Key": "alices-own-secret"}
 
     def begin(websocket: Any) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from .serving import UNGRADED, UNREAD, Server, bash, docker, serving, until
+from .serving import SCRIPTED, UNGRADED, UNREAD, Server, bash, docker, serving, until
 
 LEDGER = "samples__ledger-12"
 
@@ -111,7 +111,7 @@ def test_a_client_that_hangs_up_gets_no_group(serve: Callable[..., Server]) -> N
     """Sessions that were never delivered stay live for half an hour."""
     server = serve(pool_size=16)
     server.finish(server.begin(UNREAD))  # the image is prepared
-    server.hang_up("/v1/groups", {"instance": LEDGER, "n": 12}, 0.6)
+    server.hang_up("/v1/groups", {"instance": SCRIPTED, "n": 12}, 0.6)
     until(lambda: server.in_use() == [] and not server.get("/v1/pool")["buckets"][0]["making"], 60, "nothing is left")
     assert httpx.get(f"{server.url}/v1/sessions", params={"state": "live"}).json() == []
 
@@ -160,7 +160,7 @@ def test_instances_that_need_another_container_get_it(rows: Path, tmp_path: Path
     both = tmp_path / "both.jsonl"
     both.write_text(f"{json.dumps(ledger)}\n{json.dumps(own)}\n")
     with serving(tmp_path, both, pool_group=2) as server:
-        server.begin()
+        server.begin(LEDGER)
         until(lambda: len(parked(server)) == 1, 30, "a sibling parked")
         sid = server.begin("samples__other-1")
         assert sid not in parked(server)

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from .serving import UNGRADED, UNREAD, Server, bash, until
+from .serving import SCRIPTED, UNGRADED, UNREAD, Server, bash, until
 
 
 @pytest.mark.parametrize("sid", [None, 0, 1, -1, "", "0", "01", " 1", "x", "null", 2**63, 10**30, "9" * 5000])
@@ -72,7 +72,7 @@ def test_clients_that_hang_up(serve: Callable[..., Server]) -> None:
     live.finish(live.begin())
     log_began = live.log.stat().st_size
     known = set(live.in_use())
-    live.hang_up("/start_instance", {"instance_hash": "samples__ledger-12"}, 0.04)
+    live.hang_up("/start_instance", {"instance_hash": SCRIPTED}, 0.04)
     given_back = "the client disconnected during its start; "  # cancelled before it had a session, or session closed
     until(lambda: any(entry["event"].startswith(given_back) for entry in live.entries(log_began)), 60, "given back")
     until(lambda: set(live.in_use()) <= known, 60, "its container gone")

@@ -16,7 +16,7 @@ from sandbox_server import plugins, protocols
 from sandbox_server.app import create_app
 from sandbox_server.settings import Settings
 
-from .serving import Server, bash, serving, until
+from .serving import SCRIPTED, Server, bash, serving, until
 
 KEYS = {
     "own": "alices-own-secret",
@@ -167,7 +167,7 @@ class Service:
     def __init__(self, server: Server) -> None:
         self.server = server
         self.http = httpx.Client(base_url=server.url, timeout=300)
-        start = {"instance_hash": "samples__ledger-12"}
+        start = {"instance_hash": SCRIPTED}
         self.live, self.done = (str(self.own("POST", "/start_instance", start).json()["sid"]) for _ in range(2))
         self.own("POST", "/process_action", {"sid": self.done, "content": bash("echo alices > alices.txt")})
         self.own("POST", "/postprocess", {"sid": self.done})
@@ -273,7 +273,7 @@ def test_another_run_sees_no_session(service: Service) -> None:
         assert bobs("/v1/boxes", snapshot=name)["code"] == "unknown_image"
     assert service.own("GET", f"/v1/sessions/{service.live}").json()["state"] == "live"
     assert b"alices" in service.own("GET", f"/v1/sessions/{service.done}/patch").content
-    start = {"instance_hash": "samples__ledger-12"}
+    start = {"instance_hash": SCRIPTED}
     refused = service.send("POST", "/start_instance", KEYS["other"], start, **{"Sandbox-Run": "alice"})
     assert (refused.status_code, refused.json()["code"]) == (403, "run_of_another")
     # what a whole entry opens is the same tenant, that of its name
@@ -312,7 +312,7 @@ def test_a_sessions_token_opens_that_sessions_tools_alone(service: Service) -> N
         call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
         return service.send("POST", f"/mcp/sessions/{sid}", token, call, **headers)
 
-    sid = str(service.own("POST", "/start_instance", {"instance_hash": "samples__ledger-12"}).json()["sid"])
+    sid = str(service.own("POST", "/start_instance", {"instance_hash": SCRIPTED}).json()["sid"])
     first = service.own("POST", f"/v1/sessions/{sid}/tokens").json()["token"]
     token = BlockingClient(service.server.url, api_key=KEYS["own"]).token(sid)
     assert says(sid, token).json()["result"]["content"][0]["text"] == "alices"
@@ -327,7 +327,7 @@ def test_a_sessions_token_opens_that_sessions_tools_alone(service: Service) -> N
     assert hashlib.sha256(token.encode()).hexdigest().encode() in stored and token.encode() not in stored
     assert token not in service.server.log.read_text()
     # an operator's session has no owner: its token must not become an operator's key
-    theirs = service.send("POST", "/start_instance", KEYS["operator"], {"instance_hash": "samples__ledger-12"}).json()
+    theirs = service.send("POST", "/start_instance", KEYS["operator"], {"instance_hash": SCRIPTED}).json()
     ours = service.send("POST", f"/v1/sessions/{theirs['sid']}/tokens", KEYS["operator"]).json()["token"]
     assert says(theirs["sid"], ours).json()["result"]["content"][0]["text"] == "alices"
     assert (says(sid, ours).status_code, service.send("GET", "/v1/nodes", ours).status_code) == (401, 401)

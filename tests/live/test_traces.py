@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from sandbox_client import SandboxClient
 
 from .fleet import fleet
-from .serving import Server, bash, until
+from .serving import SCRIPTED, Server, bash, until
 
 FIX = "echo fix > note.txt"
 
@@ -76,7 +76,7 @@ async def test_a_rollout_is_one_trace_below_the_clients_span(nodes: list[Server]
     tracer = TracerProvider(shutdown_on_exit=False).get_tracer("trainer")
     async with SandboxClient(nodes[0].url) as one, SandboxClient(nodes[1].url) as other:
         with tracer.start_as_current_span("train") as train:
-            sid = await one.start("samples__ledger-12")
+            sid = await one.start(SCRIPTED)
             await one.act(sid, bash(FIX))
             with tracer.start_as_current_span("step") as step:
                 await other.act(sid, bash("false"))

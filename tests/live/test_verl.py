@@ -148,7 +148,7 @@ def test_no_solved_rollout_is_lost(serve, missing, solve: str) -> None:
     plan = [*FAULTS, "reset", "cut", "hang"]
     rollouts = len(plan)  # of three sessions, which are asked about at once
     server = serve(reward_wait_s=1)  # so that rewards are answered as pending repeatedly
-    begun = [server.begin(LEDGER) for _ in range(3)]
+    begun = [server.begin() for _ in range(3)]
     for sid in begun:
         server.run(sid, solve)
     with faulty(server.url, "/compute_reward", plan) as proxy, socket.create_server(("127.0.0.1", 0)) as frozen:
