@@ -85,7 +85,7 @@ def _make_rows(folder: Path) -> None:
 @pytest.fixture(scope="package")  # idle, it takes 1.2 % of a CPU, beside all files that a worker has after these
 def live(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A shared server, which no test may stop."""
-    settings = {"command_timeout_s": 6, "reaper_period_s": 1, "allow_ungradable": 1, "max_patch_mb": 4}
+    settings = {"command_timeout_s": 6, "allow_ungradable": 1, "max_patch_mb": 4}
     with serving(tmp_path_factory.mktemp("live"), rows, **settings) as server:
         yield server
 
