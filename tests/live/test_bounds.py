@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 
-from .serving import Server, bash, docker, until
+from .serving import UNREAD, Server, bash, docker, until
 
 
 def test_no_slot(serve: Callable[..., Server]) -> None:
@@ -35,7 +35,7 @@ def test_no_slot(serve: Callable[..., Server]) -> None:
     assert server.post("/start_instance", {"instance_hash": "samples__ledger-12"}).json()["reason"] == "slots"
     server.finish(sid)
     for _ in range(3):
-        server.finish(server.begin())
+        server.finish(server.begin(UNREAD))
 
 
 def test_idle_and_absolute_lifetimes(serve: Callable[..., Server]) -> None:

@@ -33,4 +33,3 @@ def test_nothing_is_later_than_head(live: Server, sample_instances: dict[str, di
     if sample == "swatch":  # its version is the text "2": a trainer's prompt names the folder without `.0`
         for name in ("samples__swatch__2", "samples__swatch__2.0"):
             assert "done" in live.run(sid, f"cd /workspace/{name} && git status > /dev/null && echo done")
-    live.finish(sid)

@@ -153,7 +153,6 @@ def test_a_task_image_shows_what_its_sessions_see(boxes: Boxes) -> None:
     boxes.http.delete(f"/v1/boxes/{raw}")
     graded = [name for name in docker("images", "--format", "{{.Repository}}:{{.Tag}}").split() if ":sealed-" in name]
     refused(boxes.http.post("/v1/boxes", json={"image": graded[0]}), 404, "unknown_image")
-    boxes.server.finish(session)
 
 
 def test_commands(boxes: Boxes, sid: str) -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from . import forking
 from .fleet import fleet, on
-from .serving import Server, serving, until
+from .serving import UNREAD, Server, serving, until
 
 _PROMPT = "(copy)"
 _ON_ITS_TERMINAL = """
@@ -39,9 +39,9 @@ def server(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
         yield server
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def finished(server: Server) -> str:
-    """A rollout that has ended: three actions, the last one in /tmp/d."""
+    """A rollout that has ended: three actions, the last one in /tmp/d. No look at it changes it."""
     sid = server.begin()
     server.run(sid, "mkdir /tmp/d && cd /tmp/d && echo one > f && export KEPT='a b'")
     server.run(sid, "echo two >> f")
@@ -149,10 +149,10 @@ def test_a_copy_counts_nowhere(server: Server, finished: str) -> None:
     """A look around changes rewards, groups, runs or trees; or shows in the rollout."""
     reward = server.reward(finished)["receipt"]
     before = {path: server.get(path) for path in (f"/v1/sessions/{finished}", "/v1/overview")}
+    earlier = _copies(server, finished)
     done = script(server, "echo changed > /tmp/d/f; cat note.txt; cd ~; pwd\nexit 3\n", finished)
     assert done.returncode == 3, done
-    copies = [one for one in _list(server, "/v1/sessions?limit=1000") if one["instance_id"] == ""]
-    (copy,) = [one["sid"] for one in copies if server.get(f"/v1/boxes/{one['sid']}")["metadata"]["copy_of"] == finished]
+    (copy,) = _copies(server, finished) - earlier
     assert server.session(copy)["run"] == "" and server.session(copy)["owner"] == ""
     assert server.reward(copy)["verdict"] == "unknown_session" and server.session(copy)["verdict"] is None
     opened = server.post(f"/v1/sessions/{finished}/open", {}).raise_for_status().json()["sid"]
@@ -181,7 +181,7 @@ def test_a_script(server: Server, finished: str) -> None:
 
 def test_a_live_session_goes_on(server: Server) -> None:
     """A look at a live rollout disturbs it: its files, its shell, its journal."""
-    sid = server.begin()
+    sid = server.begin(UNREAD)
     server.run(sid, "cd /tmp && here=1 && echo mine > own")
     assert script(server, "cat own; echo theirs > own", sid).stdout == "mine\n"
     assert "\r\n1 mine[" in server.run(sid, "echo $here $(cat own)") and len(server.actions(sid)) == 2
@@ -232,6 +232,11 @@ def test_from_another_node(rows: Path, tmp_path: Path) -> None:
         person.type("exit 4\r")
         assert person.ends() == 4
         until(lambda: not b.containers(f"sid={copy}"), what="the copy gone")
+
+
+def _copies(server: Server, sid: str) -> set[str]:
+    boxes = [one["sid"] for one in _list(server, "/v1/sessions?limit=1000") if one["instance_id"] == ""]
+    return {one for one in boxes if server.get(f"/v1/boxes/{one}")["metadata"]["copy_of"] == sid}
 
 
 def _list(server: Server, path: str) -> list[dict[str, Any]]:

@@ -116,7 +116,6 @@ def test_a_session_of_the_trainers(live: Server, roll) -> None:
     (seen,) = roll(attached)
     assert (seen["told"][0]["observation"]["sid"], seen["told"][1]["observation"]["result"]) == (sid, "a")
     assert live.session(sid)["state"] == "live"
-    live.finish(sid)
 
 
 def test_websockets_that_break(serve: Callable[..., Server]) -> None:
