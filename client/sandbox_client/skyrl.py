@@ -95,7 +95,7 @@ class CodeSearchEnv(BaseTextEnv):  # type: ignore[misc]  # skyrl-gym has no type
             reward=reward,
             done=done,
             metadata={"sid": self._sid, "mask": bool(self._fault), "cause": self._fault, **self._items()},
-            postprocessed_action=action,
+            postprocessed_action=None,  # SkyRL trains on the tokens of a text that it is given, not on the sampled ones
         )
 
     def _act(self, action: str) -> str:

@@ -109,6 +109,8 @@ def test_skyrl(live: Server, skyrl) -> None:
     assert [one["metrics"]["masked"] for one in done["rollouts"]] == [0.0] * 3
     assert [one["metrics"]["reward/multilevel_localization_f1_reward"] for one in done["rollouts"]] == [1.0, 0.0, 0.0]
     assert done["mean"]["turns"] == 3.0
+    # SkyRL would encode such a text anew, and train on other tokens than were sampled
+    assert {step["postprocessed_action"] for one in done["rollouts"] for step in one["steps"]} == {None}
     for rollout in done["rollouts"]:
         session = live.session(rollout["info"]["sid"])
         assert (session["state"], session["run"]) == ("ended", "skyrl")

@@ -29,7 +29,7 @@ PAGES = {
     "skyrl": ("code-search.md", "### SkyRL"),
 }
 """Environment, and a folder of its `share` -> the page and the heading over the lines."""
-ELSEWHERE = {"sweagent"}
+ELSEWHERE = {"skyrl", "sweagent"}
 """Packages that no environment has."""
 BY_HAND = "inspect eval"
 """Needs openai and aiobotocore, which the lock of inspect_ai leaves out."""
