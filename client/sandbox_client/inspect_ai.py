@@ -47,7 +47,7 @@ _MAY_READ = 'test ! -e "$0" || test -r "$0"'
 _MAY_WRITE = 'p=$0; while [ ! -e "${p:-/}" ]; do p=${p%/*}; done; test -w "${p:-/}"'
 
 
-class SandboxServiceConfig(BaseModel):
+class SandboxServiceConfig(BaseModel, frozen=True):  # inspect_ai hashes it
     """The sandbox of a sample. A plain str instead of this names the image."""
 
     image: str | None = None
@@ -229,7 +229,7 @@ def graded() -> Scorer:
         inside = sandbox().as_type(ServiceSandbox).inside
         if not isinstance(inside, Session):
             raise SettingsError("`graded` needs a sample with an instance_id in its metadata, and no image")
-        reward = await Rollout(shared_client(service_url(None)), inside.sid).grade()
+        reward = await Rollout(inside._client, inside.sid).grade()
         return Score(value=reward.reward, explanation=reward.cause, metadata=_noted(reward.to_wire()))
 
     return score
