@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 import ssl
 import time
@@ -24,6 +25,7 @@ from sandbox_client.tracing import traceparent
 
 __all__ = ["Host", "Request", "Transport", "json_object", "parse_host"]
 
+_LOGGER = logging.getLogger(__name__)
 _RETRIED = frozenset({408, 429, 502, 503, 504})
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 10.0
@@ -180,6 +182,8 @@ class Transport:
             try:
                 answer = await self._attempt(host, request, attempt_s)
             except (Unreachable, CallTimedOut) as error:
+                if MEMORY.failed_at(host.url) is None:  # once for all calls, until it answers again
+                    _LOGGER.warning("%s; calls are tried again, this one for up to %g s", error, retry_s)
                 MEMORY.failed(host.url)
                 failure = error
             else:
