@@ -182,9 +182,7 @@ class Transport:
             try:
                 answer = await self._attempt(host, request, attempt_s)
             except (Unreachable, CallTimedOut) as error:
-                if MEMORY.failed_at(host.url) is None:  # once for all calls, until it answers again
-                    _LOGGER.warning("%s; calls are tried again, this one for up to %g s", error, retry_s)
-                MEMORY.failed(host.url)
+                self._note(host, error, retry_s)
                 failure = error
             else:
                 MEMORY.answered(host.url)
@@ -208,6 +206,13 @@ class Transport:
             if time.monotonic() + pause > last_start:
                 raise failure
             await asyncio.sleep(pause)
+
+    @staticmethod
+    def _note(host: Host, failure: SandboxError, retry_s: float) -> None:
+        """Remember that the host did not answer; log it once for all calls, until it answers again."""
+        if MEMORY.failed_at(host.url) is None:
+            _LOGGER.warning("%s; calls are tried again, this one for up to %g s", failure, retry_s)
+        MEMORY.failed(host.url)
 
     async def _attempt(self, host: Host, request: Request, attempt_s: float | None) -> httpx.Response:
         """Send the request once. Raises Unreachable, CallTimedOut: this host gave no answer."""

@@ -20,7 +20,17 @@ _TEXT = frozenset({"", "text", "txt", "plain", "plaintext", "markdown", "md", "y
 """Languages of fenced blocks that may hold a list of locations."""
 _CODE = frozenset({"python", "py"})
 """Languages of `_TEXT` whose blocks usually hold code."""
-_DATA = _TEXT | {"json"}
+_DATA = _TEXT | {"json", "json5", "jsonc", "jsonl"}
+_MARKED_UP = frozenset({"xml", "html"})
+"""Languages of fenced blocks that are an answer if they hold nothing but one."""
+_THOUGHTS = (
+    ("<think>", "</think>"),
+    ("<thinking>", "</thinking>"),
+    ("<seed:think>", "</seed:think>"),
+    ("[THINK]", "[/THINK]"),
+    ("\u25c1think\u25b7", "\u25c1/think\u25b7"),
+)
+"""How models of Qwen's, GLM's and DeepSeek's kind, of Seed, Mistral and Kimi set thoughts apart."""
 
 
 def parse_answer(text: str, *, written: str = AUTO, roots: Iterable[str] = (), acts: bool = False) -> Answer | None:
@@ -53,12 +63,14 @@ def structured_answer(value: object, *, roots: Iterable[str] = ()) -> Answer:
 
 def after_thinking(text: str) -> str:
     """The message without its thoughts."""
-    text = text.rpartition("</think>")[2]
-    return text.partition("<think>")[0]  # drop a thought that was cut off
+    for opening, closing in _THOUGHTS:
+        text = text.rpartition(closing)[2]
+        text = text.partition(opening)[0]  # drop a thought that was cut off
+    return text
 
 
 def _structured(text: str, roots: Roots) -> Answer | None:
-    calls = list(structured.calls_in(text))
+    calls = list(structured.calls_in(text)) or list(structured.spelled_calls(text))
     if not calls:
         return None
     locations = Locations(roots)
@@ -159,7 +171,7 @@ def _sound(block: Block, roots: Roots, *, well_formed: bool) -> Answer | None:
     if (data := structured.of_text(block.body)) is not None and block.language in _DATA:
         read = _of_data(data, roots)
         return read if read.files else None
-    if block.language not in _TEXT or structured.is_data(block.body):
+    if block.language not in _TEXT | _MARKED_UP or structured.is_data(block.body):
         return None
     answer = _block(block, roots, well_formed=well_formed)
     return answer if answer is not None and not answer.problems else None

@@ -1,7 +1,7 @@
 """Answers as text: lines `path.py`, `class: C`, `function: f`, usually in a fenced block."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -24,21 +24,34 @@ _LABELS = {
     "methods": "function",
     "line": "line",
     "lines": "line",
+    "\u6587\u4ef6": "file",
+    "\u7c7b": "class",
+    "\u51fd\u6570": "function",
+    "\u65b9\u6cd5": "function",
 }
-_BULLET = re.compile(r"[-*+•\s]*(?:\d{1,4}[.)]\s+)?")
+"""In English; and in Chinese, in which many policies write when nobody tells them not to."""
+_BULLET = re.compile(r"[-*+•\s]*(?:[^\x00-\x7f\w\s]\ufe0f?\s+)?(?:\d{1,4}[.)]\s+)?")
 _LABELLED = re.compile(
-    rf"(?:(?:[-*+•]|\d{{1,4}}[.)])\s+)?\**({'|'.join(_LABELS)})(?:\s(?:path|name)s?)?\**\s*:\**(.*)", re.IGNORECASE
+    rf"(?:(?:[-*+•]|\d{{1,4}}[.)])\s+)?\**({'|'.join(_LABELS)})(?:[\s_]?(?:path|name)s?)?\**\s*[:\uff1a]\**(.*)",
+    re.IGNORECASE,
 )
 _PATH = re.compile(r"[^\s:#]*(?:\.[A-Za-z0-9_+-]+|/[^\s:#/]+)")
 _COMMENT = re.compile(r"#\s|#+$|//\s|<!--")
-_REMARK = re.compile(r"[(\[#]|[-\u2013\u2014]+\s|//|<-|\u2190|[-=]>\s|\u2192")
+_REMARK = re.compile(r"[(\[#\uff08\uff1a]|[-\u2013\u2014]+\s|//|<-|\u2190|[-=]>\s|\u2192")
+_NAMED = re.compile(
+    r"\s*(?:[-\u2013\u2014]+|[-=]>|\u2192)\s*\**(?:`([A-Za-z_][\w.]*)(?:\([^()`]*\))?`?|([A-Za-z_][\w.]*)\(\))\**"
+)
+"""A remark that is a name, marked as one."""
 _NAME = re.compile(r"(?:(?:async\s+)?def\s+|class\s+|function\s+)?[^\s(]+(?:\(.*\))?:?")
 _METHOD = re.compile(r"((?=[A-Z]\w*[a-z])\w++(?:\.[A-Za-z_]\w*+)*\.(\w+))(?:\([^()]*\))?(\s.*)?")
 _ENDINGS = {"am", "c", "cc", "cfg", "cpp", "cs", "css", "csv", "go", "h", "html", "in", "ini", "java", "js", "json"}
 _ENDINGS |= {"jsx", "kt", "lock", "md", "py", "pyi", "pyx", "rb", "rs", "rst", "sh", "swift", "toml", "ts", "tsx"}
 _ENDINGS |= {"txt", "xml", "yaml", "yml"}
 """Endings of file names such as `Pipfile.lock`, which otherwise look like `Class.method`."""
+_NONE = frozenset({"none", "null", "n/a", "na"})
+"""What stands in a table's cell for nothing."""
 _FENCES = ("```", "~~~")
+_PROSE = ("markdown", "md")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +64,15 @@ class Block:
 
 
 def blocks(text: str) -> list[Block]:
-    """The fenced blocks of `text`; the last one may be unclosed."""
+    """The fenced blocks of `text`, those within one of text in place of it; the last one may be unclosed."""
+    found = []
+    for block in _blocks(text):
+        nested = block.language in ("", *_PROSE) and block.body.lstrip().startswith(_FENCES)
+        found += _blocks(block.body) if nested else [block]
+    return found
+
+
+def _blocks(text: str) -> list[Block]:
     found: list[Block] = []
     language: str | None = None
     fence = ""
@@ -59,7 +80,9 @@ def blocks(text: str) -> list[Block]:
     for line in text.splitlines():
         stripped = line.strip()
         if language is not None:
-            if stripped.startswith(fence):
+            if language in _PROSE and not any(inside) and stripped == fence:
+                language = ""  # the fence of the answer within
+            elif stripped.startswith(fence):
                 found.append(Block(language, "\n".join(inside), closed=stripped == fence))
                 language = None
             elif stripped.endswith(fence):  # the last line's own end
@@ -68,7 +91,7 @@ def blocks(text: str) -> list[Block]:
             else:
                 inside.append(line)
         elif stripped.startswith(_FENCES):
-            fence = stripped[:3]
+            fence = stripped[: len(stripped) - len(stripped.lstrip(stripped[0]))]
             if len(stripped) > 2 * len(fence) and stripped.endswith(fence):
                 found.append(Block("", stripped.strip(fence[0]), closed=True))  # a one-line block
             else:
@@ -88,11 +111,16 @@ def read_lines(text: str, into: Locations) -> bool:
     where `Foo.bar` is a method. Comments and titles are skipped; any other line is a problem.
     """
     path = in_class = titled = ""
+    columns: list[str] = []
     clean = False
     for line in into.while_room(chain.from_iterable(map(untagged, text.splitlines()))):
         stripped = line.strip()
+        cells = stripped.strip("|").split("|") if stripped.startswith("|") else []
+        columns = _columns(cells) or (columns if cells else [])
         if not stripped:
             in_class = ""
+        elif columns:
+            clean = _row(columns, cells, into) or clean
         elif (labelled := _LABELLED.fullmatch(stripped)) is not None:
             path, in_class = _labelled(_LABELS[labelled[1].lower()], labelled[2], path, in_class, into)
             clean = clean or bool(path)
@@ -109,9 +137,36 @@ def read_lines(text: str, into: Locations) -> bool:
 
 
 def has_labelled_names(text: str) -> bool:
-    """Whether a line of `text` is a labelled class or function."""
-    labelled = (_LABELLED.fullmatch(line.strip()) for line in text.splitlines())
-    return any(one and _LABELS[one[1].lower()] in ("class", "function") for one in labelled)
+    """Whether a line of `text` is a labelled class or function, or the head of a table that has a column of them."""
+    for line in map(str.strip, text.splitlines()):
+        labelled = _LABELLED.fullmatch(line)
+        labels = [_LABELS[labelled[1].lower()]] if labelled else _columns(line.strip("|").split("|"))
+        if "class" in labels or "function" in labels:
+            return True
+    return False
+
+
+def _columns(cells: Sequence[str]) -> list[str]:
+    """The labels of a table's columns, "" for one of anything else; [] if the row is no head of a table of files."""
+    heads = [_LABELLED.fullmatch(f"{cell.strip(' *`')}:") for cell in cells]
+    labels = [_LABELS[head[1].lower()] if head and not head[2] else "" for head in heads]
+    return labels if "file" in labels else []
+
+
+def _row(columns: Sequence[str], cells: Sequence[str], into: Locations) -> bool:
+    """Add what a table's row names; return whether it names a file. Its head and rule name none."""
+    path = in_class = ""
+    for label in ("file", "class", "function", "line"):
+        for column, cell in zip(columns, cells, strict=False):
+            text = cell.strip(" *`")
+            if column != label or not any(map(str.isalnum, text)) or text.lower() in _NONE:
+                continue
+            if label == "file" and not _PATH.fullmatch(references.split_lines(text)[0]):
+                if not _columns(cells):
+                    into.problem(f"no location: {text[:80]}")
+                return False
+            path, in_class = _labelled(label, text, path, in_class, into)
+    return bool(path)
 
 
 def _headed(text: str, into: Locations) -> str:
@@ -183,15 +238,15 @@ def _file_line(line: str, into: Locations) -> tuple[str, bool]:
     if place is None:
         into.problem(f"no location: {line[:80]}")
         return "", False
-    lines, rest = references.lines_behind(plain[place.end() :].lstrip("`'\"*"))
+    lines, rest = references.lines_behind(_half_width(plain[place.end() :].lstrip("`'\"*")))
     if not (rest[:1] in ("", ":", "#") or (rest[0] in " \t" and _REMARK.match(rest.strip()))) or (
         lines and rest[:1] in (":", "#")  # an error message of a shell
     ):
         into.problem(f"no location: {line[:80]}")
         return "", False
     path = into.file(place[0])
-    if path and lines:
-        into.spelled_spans(path, lines)
+    if path:
+        _beside(path, lines, rest, into)
     if not path or rest[:1] in ("", " ", "\t"):
         return path, bool(path)
     spelled, _, remark = rest.partition(" ")
@@ -206,6 +261,19 @@ def _file_line(line: str, into: Locations) -> tuple[str, bool]:
         into.problem(f"not read: {line[:80]}")
         return path, not named[0].isdigit()  # `a.py:10: text` is the output of a search
     return path, True
+
+
+def _beside(path: str, lines: str, rest: str, into: Locations) -> None:
+    """Add the lines behind a path, and a name that is marked as one."""
+    if lines:
+        into.spelled_spans(path, lines)
+    if (marked := _NAMED.fullmatch(rest)) is not None:
+        into.entity(path, marked[1] or marked[2])
+
+
+def _half_width(rest: str) -> str:
+    """What follows a path, with ASCII's colon or bracket where it begins with a full-width one."""
+    return rest.replace("\uff1a", ":", 1) if rest[:1] == "\uff1a" else re.sub("^\uff08", " (", rest)
 
 
 def _remarked(spelled: str, remark: str) -> bool:

@@ -17,6 +17,7 @@ _MAX_PROBLEMS = 20
 _LAST_LINE = 10**9
 _SPAN = re.compile(r"[(\[]?\s*L?(\d{1,9})(?:\s*(?:-|\u2013|:|,|to)\s*L?(\d{1,9}))?\s*[)\]]?")
 _NAME = re.compile(r"(?:(?:async\s+)?def\s+|class\s+)?([^\s(]*)")
+_PLACE = re.compile(r"([^\s:]*\.[A-Za-z0-9_+-]+)::?((?!L\d)[A-Za-z_][\w.:]*(?:\([^()]*\))?)")
 
 
 class Locations:
@@ -61,6 +62,14 @@ class Locations:
             if lines:
                 self.spelled_spans(path, lines)
         return path
+
+    def place(self, text: str) -> None:
+        """Add what `file` adds, or `src/a.py:Foo.bar` with its function."""
+        named = _PLACE.fullmatch(unbulleted(text).strip("`'\" "))
+        if named is None:
+            self.file(text)
+        elif path := self.file(named[1]):
+            self.entity(path, named[2])
 
     def module(self, path: str, name: str) -> str:
         """Add a class given as `Foo`, `class Foo(Bar):` or the like; returns its bare name, or ""."""

@@ -6,21 +6,29 @@ from collections.abc import Iterable, Iterator
 
 from sandbox_server.grading.localization.references import heading, links
 
-_BULLET = re.compile(r"(?:[-*+•>\u2013\u2192]|\(?\d{1,4}[.)]|[a-z]\))\s+(?:\[[ xX]\]\s+)?")
+_BULLET = re.compile(
+    r"(?:[-*+>]|[^\x00-\x7f\w\s]\ufe0f?|\(?\d{1,4}[.)\uff0e\u3001]|[a-z]\))\s+(?:\[[ xX]\]\s+)?|\d{1,4}[\uff0e\u3001]"
+)
+"""Also any sign beyond ASCII, such as an arrow or a picture, with a space behind it."""
 _TAG = re.compile(r"</?[A-Za-z][^<>\n]*>")
+_WITHIN = ("class", "class_name", "function", "function_name", "method", "method_name", "line", "lines")
+_OF_XML = frozenset((*_WITHIN, "file", "path", "file_path", "filename"))
+_ATTRIBUTE = re.compile(rf"\b({'|'.join(_OF_XML)})=\"([^\"<>]*)\"")
 _LABELLED = re.compile(
     r"\**(?:(?P<file>(?:final\s+)?answers?|files?|paths?|file\s?(?:names?|paths?))(?:\s+\d{1,3})?|class(?:es)?|"
-    r"functions?|methods?|lines?)\**\s*:\**(?:\s+(?P<value>.*)|)",
+    r"functions?|methods?|lines?)\**\s*(?::\**(?:\s+|$)|\uff1a\**\s*)(?P<value>.*)",
     re.IGNORECASE,
 )
 """`File 1: src/a.py`, `Answer: src/a.py`; `class: Foo` below a file names none."""
 _RULE = re.compile(r"[\s|:]*-[\s|:-]*")
 """The line between the head and the body of a Markdown table."""
-_BETWEEN = re.compile(r"[,;|\t]|\sand\s")
-_REMARKED = re.compile(r"(\S*[^\s:]\.[A-Za-z0-9_+-]+)(?:\s+(?:[-=\u2013\u2014(#<\u2190\u2192]|//)|:\s|::[A-Za-z_]).*")
-"""A path with an ending, and a remark or a name behind it."""
-_NAMING = re.compile(r"(\S*[^\s:]\.[A-Za-z0-9]{1,5}):[A-Za-z_][\w.]*(?:\([^()]*\))?")
-"""`src/a.py:Foo.bar`."""
+_BETWEEN = re.compile(r"[,;|\t\u3001\uff0c\uff1b]|\sand\s")
+_REMARKED = re.compile(
+    r"(\S*[^\s:]\.[A-Za-z0-9_+-]+)(?:\s+(?:[-=\u2013\u2014(#<\u2190\u2192]|//)|:\s|\s*[\uff08\uff1a]).*"
+)
+"""A path with an ending, and a remark behind it."""
+_NAMING = re.compile(r"(\S*[^\s:]\.[A-Za-z0-9]{1,5})::?[A-Za-z_][\w.:]*(?:\([^()]*\))?")
+"""`src/a.py:Foo.bar`, `src/a.py::Foo::bar`."""
 _BOLD = re.compile(r"\*\*([^*\s]+)\*\*(?:\s*[-=:(#\u2013\u2014\u2192].*)?")
 _ENDING = re.compile(r".*\.[A-Za-z0-9]{1,5}")
 _WORD = re.compile(r"[\w@./+\[\]-]*\.[A-Za-z0-9]{1,5}")
@@ -80,27 +88,36 @@ def entries(body: str) -> Iterator[str]:
             if not _RULE.fullmatch(line) and not _RULE.fullmatch(following):
                 yield from _of_row(line)
         elif (headed := heading(line)) is None:
-            for piece in _between_tags(line):
-                yield from _of_line(piece)
+            for name, piece in _between_tags(line):
+                if name not in _WITHIN:
+                    yield from _of_line(piece)
         elif headed[0] > 1 and headed[1]:
             yield headed[1]
 
 
 def untagged(line: str) -> list[str]:
-    """The texts in a line of HTML, such as a list's items; a line of anything else as it is."""
+    """The texts in a line of HTML or XML; a line of anything else as it is.
+
+    What is in an element or attribute is given its name: `<class>Foo</class>` and `<at class="Foo"/>` as `class: Foo`.
+    """
     bare = line.strip()
     if bare[:1] != "<" or bare[-1:] != ">":
         return [line]
-    return [piece for piece in _between_tags(bare) if piece.strip()]
+    return [f"{name}: {piece}" if name in _OF_XML else piece for name, piece in _between_tags(bare) if piece.strip()]
 
 
-def _between_tags(line: str) -> Iterator[str]:
-    """The pieces of `_TAG.split(line)`, one at a time: a split of some MB holds up the server's other threads."""
-    at = 0
+def _between_tags(line: str) -> Iterator[tuple[str, str]]:
+    """(name, text) of the texts between tags, and of attributes.
+
+    One at a time: a split of some MB holds up the server's other threads.
+    """
+    at, name = 0, ""
     for tag in _TAG.finditer(line):
-        yield line[at : tag.start()]
+        yield name, line[at : tag.start()]
+        name = "" if tag[0][1] == "/" else tag[0].strip("</>").partition(" ")[0]
+        yield from _ATTRIBUTE.findall(tag[0])
         at = tag.end()
-    yield line[at:]
+    yield "", line[at:]
 
 
 def _of_row(line: str) -> Iterator[str]:

@@ -15,9 +15,21 @@ _FUNCTION = ("function_name", "function", "method_name", "method")
 _FUNCTIONS = ("function_names", "functions", "method_names", "methods")
 _LINES = ("lines", "line_range")
 _LOCATION = frozenset({*_FILE, *_CLASS, *_FUNCTION, *_FUNCTIONS, *_LINES})
+_REMARKS = frozenset({"reason", "reasoning", "explanation", "description", "rationale", "comment", "confidence"})
+_ANSWERS = frozenset({"answer", "final_answer", "result", "results"})
+_LENIENT = re.compile(r'"(?:[^"\\\n]|\\.)*+"|//[^\n]*|,(?=\s*+[}\]])')
+"""Texts, which stay as they are; comments and commas at the end of a list, which JSON does not have."""
 _PATH = re.compile(r"(?:[^\s:]*/[^\s:/]*\.\w+|[^\s:/]+\.py)")
 _FUNCTION_CALL = re.compile(r"<function=(localization_finish|result|line_result|finish)>")
+_SPELLED = re.compile(
+    r"(?:(?:^|(?<=[\]>\n]))\s{0,8}+(?!result)|(?:(?<=[.=])|(?<==\")|(?<=:\")|(?<=:\s\")))"
+    r"(?:localization_finish|line_result|result)(?![\w.])"
+    r"(?:<[^<>\n]{1,80}>(?:\w{1,40}</\w{1,20}>)?|\[ARGS\]|```json|arguments|parameters|json|:\d+|[\s\"':,(=>]{1,40}+){0,12}+"
+    r"(?=[\[{])"
+)
+"""A finishing call up to its arguments, as other models spell it."""
 _DEEPEST = 8
+_DECODER = json.JSONDecoder()
 
 
 def calls_in(text: str) -> Iterator[object]:
@@ -58,6 +70,17 @@ def is_data(text: str) -> bool:
     return text.lstrip()[:1] in ("{", "[") and _json(text) is not None
 
 
+def spelled_calls(text: str) -> Iterator[object]:
+    """The arguments of finishing calls in the spelling of GLM, DeepSeek, Kimi, Mistral, gpt-oss, MiniMax and others."""
+    for call in _SPELLED.finditer(text):
+        try:
+            value: object = _DECODER.raw_decode(text, call.end())[0]
+        except (ValueError, RecursionError):
+            continue
+        if _has_shape(value):
+            yield value
+
+
 def function_calls(text: str) -> Iterator[Mapping[str, object]]:
     """Calls of FINISHING tools and of `finish`: `<function=NAME><parameter=P>value</parameter></function>`."""
     end = 0
@@ -85,7 +108,7 @@ def read_value(value: object, into: Locations, depth: int = 0) -> None:
     elif isinstance(value, str):
         _read_text(value, into, depth)
     elif isinstance(value, Mapping):
-        inner = [value[name] for name in _LISTS if name in value][:1]
+        inner = _inner(value)
         for part in inner:
             read_value(part, into, depth + 1)
         for location in into.while_room([] if inner else _by_path(value) or [value]):
@@ -107,7 +130,7 @@ def _read_text(text: str, into: Locations, depth: int) -> None:
         read_value(parsed, into, depth + 1)
         return
     for line in into.while_room(text.strip().splitlines() or [""]):
-        into.file(line)
+        into.place(line)
 
 
 def _location(fields: Mapping[object, object], into: Locations) -> None:
@@ -156,9 +179,32 @@ def _numbers(value: list[object] | tuple[object, ...]) -> bool:
 def _has_shape(value: object) -> bool:
     """Whether bare JSON is an answer: a list under a known name, a list of locations, or one location."""
     if isinstance(value, Mapping):
-        alone = _is_location(value) and _LOCATION.issuperset(value)
-        return alone or bool(_by_path(value)) or any(name in value for name in _LISTS)
+        return _is_alone(value) or bool(_by_path(value)) or bool(_inner(value))
     return isinstance(value, list) and bool(value) and all(_is_location(element) for element in value)
+
+
+def _inner(value: Mapping[object, object]) -> list[object]:
+    """The list of locations in `value`, as one element; [] if it has none."""
+    inner = [value[name] for name in _LISTS if name in value][:1]
+    return inner or _wrapped(value)
+
+
+def _wrapped(value: Mapping[object, object]) -> list[object]:
+    """As `_inner`, of `{"answer": {"locations": [...]}}` and `{"edits": [{"file", "function"}, ...]}`."""
+    if len(value) != 1:
+        return []
+    ((name, inner),) = value.items()
+    if isinstance(inner, Mapping):
+        return [inner] if name in _ANSWERS and _has_shape(inner) else []
+    if not isinstance(inner, list) or not inner:
+        return []
+    paths = name in _ANSWERS and all(isinstance(one, str) and _PATH.match(one) for one in inner)
+    return [inner] if paths or all(map(_is_alone, inner)) else []
+
+
+def _is_alone(value: object) -> bool:
+    """Whether `value` is one location, and nothing else."""
+    return isinstance(value, Mapping) and _is_location(value) and (_LOCATION | _REMARKS).issuperset(value)
 
 
 def _is_location(value: object) -> bool:
@@ -179,8 +225,18 @@ def _parameters(body: str) -> dict[str, object] | None:
 
 
 def _json(text: str) -> object | None:
+    value = _loaded(text)
+    return _loaded(_strict(text)) if value is None else value
+
+
+def _loaded(text: str) -> object | None:
     try:
         value: object = json.loads(text)
     except (ValueError, RecursionError):
         return None
     return value
+
+
+def _strict(text: str) -> str:
+    """`text` without comments and without commas at the end of lists."""
+    return _LENIENT.sub(lambda found: found[0] if found[0][0] == '"' else "", text)

@@ -55,6 +55,89 @@ def call(name: str, arguments: object) -> str:
     return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
 
 
+FOUND = json.dumps([{"file": "src/a.py", "class_name": "C", "function_name": "f"}])
+ARGUMENTS = json.dumps({"locations": json.loads(FOUND)})
+IN = "localization_finish"
+BAR, UNDER = "\uff5c", "\u2581"  # DeepSeek's
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        f"It is here.\n<tool_call>{IN}\n<arg_key>locations</arg_key>\n<arg_value>{FOUND}</arg_value>\n</tool_call>",
+        f"<{BAR}tool{UNDER}call{UNDER}begin{BAR}>function<{BAR}tool{UNDER}sep{BAR}>{IN}\n```json\n{ARGUMENTS}\n```",
+        f"<{BAR}tool{UNDER}call{UNDER}begin{BAR}>{IN}<{BAR}tool{UNDER}sep{BAR}>{ARGUMENTS}<{BAR}tool{UNDER}call{UNDER}end{BAR}>",
+        f'<{BAR}DSML{BAR}invoke name="{IN}">\n<{BAR}DSML{BAR}parameter name="locations" string="false">{FOUND}</>',
+        f"<|tool_call_begin|>functions.{IN}:0<|tool_call_argument_begin|>{ARGUMENTS}<|tool_call_end|>",
+        f"<tool_call>\n<function={IN}>\n<parameter=locations>\n{FOUND}\n</parameter>\n</function>\n</tool_call>",
+        f'<minimax:tool_call>\n<invoke name="{IN}">\n<parameter name="locations">{FOUND}</parameter>\n</invoke>',
+        f"[TOOL_CALLS]{IN}[ARGS]{ARGUMENTS}",
+        f'[TOOL_CALLS] [{{"name": "{IN}", "arguments": {ARGUMENTS}}}]',
+        f'<|python_tag|>{{"name": "{IN}", "parameters": {ARGUMENTS}}}',
+        f"<|channel|>commentary to=functions.{IN} <|constrain|>json<|message|>{ARGUMENTS}<|call|>",
+        f'<tool_call>{{"name": "functions.{IN}", "arguments": {ARGUMENTS}}}</tool_call>',
+        "<thinking>Or <files>src/c.py</files>?</thinking>" + fence("src/a.py", "class: C", "function: f"),
+        "\u25c1think\u25b7<files>src/c.py</files>\u25c1/think\u25b7" + fence("src/a.py", "class: C", "function: f"),
+        fence("src/a.py", "class: C", "function: f").replace("\n", "\r\n"),
+        f"````markdown\n{fence('src/a.py', 'class: C', 'function: f')}\n````",
+        f"```markdown\n{fence('src/a.py', 'class: C', 'function: f')}\n```",
+        fence("src/a.py::C::f"),
+        fence("- file: src/a.py", "  class_name: C", "  function_name: f", language="yaml"),
+        fence("file\uff1asrc/a.py", "class\uff1aC", "function\uff1af"),
+        fence("\u6587\u4ef6\uff1asrc/a.py", "\u7c7b\uff1aC", "\u51fd\u6570\uff1af"),
+        fence("src/a.py\uff08\u89e3\u6790\uff09", "class: C", "function: f"),
+        "1. **`src/a.py`** \u2014 `C.f()`",
+        "<locations>\n<file>src/a.py</file>\n<class>C</class>\n<function>f</function>\n</locations>",
+        fence('<location file="src/a.py" class="C" function="f"/>', language="xml"),
+        "Here:\n\n| File | Class | Function |\n|---|---|---|\n| `src/a.py` | `C` | `f` |\n",
+        fence("| File | Function |", "|---|---|", "| src/a.py | C.f |"),
+        '```json\n{"answer": {"locations": [{"file": "src/a.py", "function": "C.f"}]}}\n```',
+        '```jsonc\n{"edits": [\n  // parser\n  {"file": "src/a.py", "function": "C.f", "reason": "wrong"},\n]}\n```',
+        '```json\n{"locations": ["src/a.py::C.f"]}\n```',
+    ],
+)
+def test_todays_policies(content: str) -> None:
+    """Calls as GLM, DeepSeek, Kimi, Qwen, MiniMax, Mistral, Llama and gpt-oss spell them; and lists of other kinds."""
+    answer = scored(content)
+    assert answer is not None and (answer.files, answer.entities) == (("src/a.py",), ("src/a.py:C.f",))
+    assert RECORDED in told(content)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        *(
+            "src/a.py\uff1a\u89e3\u6790",
+            "src/a.py\uff08\u89e3\u6790\uff09",
+            "1\uff0esrc/a.py",
+            "\u25e6 src/a.py",
+            "\U0001f4c4 src/a.py",
+        ),
+        *("src/a.py\u3001src/a.py", "src/a.py\uff0csrc/a.py", "src/a.py::C.f", '<file path="src/a.py"/>'),
+        "<file>src/a.py</file><class>C.f</class>",
+    ],
+)
+def test_signs_around_files(files: str) -> None:
+    """They became a part of the path, which was then a wrong file."""
+    answer = scored(f"<files>\n{files}\n</files>")
+    assert answer is not None and answer.files == ("src/a.py",)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"edits": [{"file": "src/a.py", "old_str": "a", "new_str": "b"}]}',
+        *('{"answer": "The bug is in the parser."}', '{"answer": 42}', '{"result": ["yes"]}'),
+        f"I shall call {IN} with {ARGUMENTS} when I am sure.",
+        "Known so far:\n\n| File | Why |\n|---|---|\n| src/a.py | parses |\n",
+        fence("<project>", "<file>src/a.py</file>", "text", "</project>", language="xml"),
+        "<thinking>Perhaps <files>src/c.py</files></thinking>I look.",
+    ],
+)
+def test_what_todays_policies_say_on_the_way(content: str) -> None:
+    assert scored(content) is None
+
+
 @pytest.mark.parametrize(
     ("content", "names"),
     [
