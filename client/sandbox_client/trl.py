@@ -170,7 +170,7 @@ class SearchEnv(_Env):
         Returns:
             That the answer is recorded.
         """
-        return self._call("localization_finish", locations=[_place(one) for one in files])
+        return self._call("localization_finish", locations=files)  # or what else the policy gave: the service reads it
 
 
 class GradedPatchEnv(PatchEnv):
@@ -200,8 +200,3 @@ def _begin(work: Callable[[], Awaitable[_T]]) -> Future[_T]:
         return await work()
 
     return background().submit(done())
-
-
-def _place(written: str) -> dict[str, str]:
-    file, _, name = written.partition(":")
-    return {"file": file} | ({"function_name": name} if name else {})

@@ -87,7 +87,9 @@ def test_a_create_names_the_domain(box: Box) -> None:
     info = box.control.call("GET", f"/sandboxes/{box.sid}").json()
     again = box.control.call("POST", f"/sandboxes/{box.sid}/connect", {"timeout": 60}).json()
     assert box.made["domain"] == info["domain"] == again["domain"] == DOMAIN
-    assert box.made["trafficAccessToken"] is None and info["network"]["allowPublicTraffic"] is True
+    assert (
+        box.made["trafficAccessToken"] == again["trafficAccessToken"] and info["network"]["allowPublicTraffic"] is True
+    )
 
 
 @pytest.mark.parametrize("method", ["GET", "PATCH"])
@@ -309,6 +311,14 @@ def test_ports_by_headers(server: Server, box: Box) -> None:
     answer = box.ask(server, "GET", "/a?b", headers={"Host": own, **named, **token})
     assert answer.status_code == 200 and answer.json()[1] == "/a?b", answer.text
     assert box.made["envdAccessToken"] not in answer.text and "e2b-sandbox" not in answer.text.lower()
+    traffic = {"e2b-traffic-access-token": box.made["trafficAccessToken"]}
+    answer = box.ask(server, "GET", "/a?b", headers={"Host": own, **named, **traffic})  # a code interpreter's contexts
+    assert answer.status_code == 200 and box.made["trafficAccessToken"] not in answer.text
+    envd = box.ask(
+        server, "GET", "/files?path=/etc/hostname", headers={"Host": own, **traffic, "E2b-Sandbox-Id": box.sid}
+    )
+    assert envd.status_code == 401, "it opens more than ports"
+    assert box.ask(server, "GET", "/").status_code == 200, "by name the port is public"
     closed = box.ask(server, "GET", "/", headers={"Host": own, **named, **token, "E2b-Sandbox-Port": "8002"})
     assert closed.status_code == 502 and closed.json()["port"] == 8002
     health = {"Host": own, **named, **token, "E2b-Sandbox-Port": "49983"}

@@ -236,7 +236,7 @@ result = [
 ]
 result[-3] = [result[-3].logs.stdout, result[-3].text]
 result[-2] = [result[-2].text, [(one.text, one.html, one.png, one.is_main_result) for one in result[-2].results]]
-box = Sandbox.create(timeout=300, network={{"allow_public_traffic": False}})
+box = Sandbox.create(timeout=300)
 context = box.create_code_context(cwd="/tmp")
 result += [
     box.run_code("import os; y = 1; os.getcwd()", context=context).text, box.run_code("y").error.name,

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from sandbox_server.grading.localization.locations import Locations
+from sandbox_server.grading.localization.paths import entries
 
 FINISHING = frozenset({"localization_finish", "result", "line_result"})
 """Tools whose call is the answer."""
@@ -129,8 +130,8 @@ def _read_text(text: str, into: Locations, depth: int) -> None:
     if parsed is not None:
         read_value(parsed, into, depth + 1)
         return
-    for line in into.while_room(text.strip().splitlines() or [""]):
-        into.place(line)
+    for entry in into.while_room(entries(text) if text.strip() else [""]):
+        into.place(entry)
 
 
 def _location(fields: Mapping[object, object], into: Locations) -> None:

@@ -23,6 +23,16 @@ Operation = Literal["read", "write"]
 _LAST_SECOND = 10**15  # expiry of a signature, Unix time; milliseconds fit too
 
 
+def ports_token(view: BoxView) -> str:
+    """The token that opens the box's ports and nothing else; without a private one it is made from the access token."""
+    return view.box.traffic_token or hmac.new(view.box.token.encode(), b"ports", hashlib.sha256).hexdigest()
+
+
+def is_same(offered: str, own: str) -> bool:
+    """Whether a client sent this token."""
+    return hmac.compare_digest(offered.encode("utf-8", "surrogatepass"), own.encode())
+
+
 class BoxGone(ServiceError):
     """The box has ended, is paused or never existed: answered as by E2B's proxy, and not retried by its clients."""
 
@@ -94,5 +104,5 @@ def _signed(request: Request, view: BoxView, operation: Operation | None) -> Non
 
 
 def _compare(offered: str, own: str, refusal: str) -> None:
-    if not hmac.compare_digest(offered.encode("utf-8", "surrogatepass"), own.encode()):
+    if not is_same(offered, own):
         raise Unauthorized(refusal)

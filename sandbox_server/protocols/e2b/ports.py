@@ -1,13 +1,13 @@
 """Proxies HTTP requests for `<port>-<sandbox id>.<domain>` to that port of a box, one connection per request.
 
 Without such a name the headers E2b-Sandbox-Id and E2b-Sandbox-Port name the port. They work without a setting, and ids
-can be guessed, so such a request must carry the box's access or traffic token.
+can be guessed, so such a request must carry the box's access or traffic token. Each box has a traffic token, which
+requests by name need only if it is private: E2B's code interpreter sends no other with its contexts.
 
 HTTP/1.1, streamed in both directions. A websocket is passed through byte for byte once the port has agreed to it.
 """
 
 import asyncio
-import hmac
 import re
 from dataclasses import dataclass
 
@@ -33,7 +33,7 @@ from sandbox_server.protocols._numbers import whole
 from sandbox_server.protocols._sessions import boxes_of
 from sandbox_server.protocols._traits import Refusal, Trait
 from sandbox_server.protocols._wire import json_answer
-from sandbox_server.protocols.e2b.access import SANDBOX_ID, TOKEN, BoxGone
+from sandbox_server.protocols.e2b.access import SANDBOX_ID, TOKEN, BoxGone, is_same, ports_token
 from sandbox_server.protocols.e2b.refusals import refuse
 from sandbox_server.telemetry import logger
 
@@ -148,15 +148,15 @@ async def answer(request: Request, tunnels: Tunnels, idle_s: float) -> Response:
 
 def _admit(request: Request, view: BoxView, target: Target) -> None:
     own, offered = view.box.traffic_token, request.headers.get(TRAFFIC_TOKEN, "")
-    if target.by_headers and not own:
-        token = request.headers.get(TOKEN, "")
-        if not hmac.compare_digest(token.encode("utf-8", "surrogatepass"), view.box.token.encode()):
-            raise TrafficRefused(
-                "A request that names its sandbox by headers needs the sandbox's access token, X-Access-Token"
-            )
+    known = is_same(request.headers.get(TOKEN, ""), view.box.token) or is_same(offered, ports_token(view))
+    if target.by_headers and not own and not known:
+        raise TrafficRefused(
+            "A request that names its sandbox by headers needs the sandbox's access token, X-Access-Token, or its"
+            f" traffic token, {TRAFFIC_TOKEN}"
+        )
     if own and not offered:
         raise TrafficRefused(f"Sandbox is secured with traffic access token. Token header '{TRAFFIC_TOKEN}' is missing")
-    if own and not hmac.compare_digest(offered.encode("utf-8", "surrogatepass"), own.encode()):
+    if own and not is_same(offered, own):
         raise TrafficRefused(
             f"Sandbox is secured with traffic access token. Provided token in header '{TRAFFIC_TOKEN}' is invalid"
         )

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sandbox_server.boxes.boxes import BoxView
 from sandbox_server.catalogue.snapshots import Snapshot
+from sandbox_server.protocols.e2b.access import ports_token
 
 ENVD_VERSION = "0.6.4"
 """Tells clients which envd features exist: file metadata, all watch options, and everything older."""
@@ -103,7 +104,7 @@ def sandbox(view: BoxView, domain: str) -> dict[str, object]:
         "envdVersion": ENVD_VERSION,
         "envdAccessToken": view.box.token,
         "alias": view.box.template,
-        "trafficAccessToken": view.box.traffic_token or None,
+        "trafficAccessToken": ports_token(view),
         "domain": domain or None,
     }
 

@@ -172,6 +172,18 @@ def test_lines_of_one_text_are_paths() -> None:
     assert answer.files == ("src/a.py", "src/b.py")
 
 
+@pytest.mark.parametrize(
+    "locations",
+    ["src/a.py:Foo.bar, src/b.py", ["src/a.py::Foo.bar", "src/b.py"], '["src/a.py:Foo.bar", "src/b.py"]'],
+)
+def test_places_as_texts(locations: object) -> None:
+    """TRL gives a tool what the policy wrote: a text where a list was asked for was read letter by letter."""
+    answer = structured_answer({"locations": locations})
+    assert (answer.files, answer.entities) == (("src/a.py", "src/b.py"), ("src/a.py:Foo.bar",))
+    lines = structured_answer({"locations": ["src/a.py:3-9"]})
+    assert (lines.entities, lines.lines) == ((), {"src/a.py": ((3, 9),)})
+
+
 @pytest.mark.parametrize("body", ["src/a.py:\nsrc/b.py:", "**\nsrc/a.py\nsrc/b.py\n**"])
 def test_marks_around_paths(body: str) -> None:
     """A colon behind a path, or the marks of a bold tag."""
