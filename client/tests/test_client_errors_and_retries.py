@@ -255,14 +255,16 @@ async def test_a_full_host_sends_the_start_to_another(stand: Stand) -> None:
     assert full.seen, "none of 20 calls began with the full host"
 
 
-async def test_nobody_there() -> None:
-    """A service that is away would raise something that callers do not catch."""
+async def test_nobody_there(caplog: pytest.LogCaptureFixture) -> None:
+    """A service that is away would raise something that callers do not catch, after minutes without a word."""
     url = f"http://someone:hush-hush@127.0.0.1:{closed_port()}"
     async with SandboxClient(url, timeouts=Timeouts(start_s=0.5)) as client:
         with pytest.raises(Unreachable) as caught:
             await client.start(1)
         assert not await client.healthy()
-    assert "hush" not in f"{caught.value!r} {caught.value}"
+    assert "hush" not in f"{caught.value!r} {caught.value} {caplog.text}"
+    (logged,) = [one.getMessage() for one in caplog.records if one.name == "sandbox_client.transport"]
+    assert "/start_instance" in logged and logged.endswith("tried again, this one for up to 0.5 s")
 
 
 @pytest.mark.parametrize("how", ["bearer", "basic"])

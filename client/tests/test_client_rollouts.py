@@ -13,6 +13,7 @@ from sandbox_client import BadAnswer, SandboxClient, SettingsError
 from sandbox_client.errors import RolloutMasked
 from sandbox_client.rollouts import Reply, Rollout
 from sandbox_client.tools import FOR_PATCHES, FOR_PLACES, schemas
+from sandbox_client.trl import SearchEnv
 
 CALLS = [
     {"id": "1", "name": "bash", "arguments": '{"command": "ls"}'},
@@ -83,3 +84,15 @@ def test_tools_are_those_of_the_service() -> None:
         assert [tool["function"]["name"] for tool in schemas(names)] == list(names)
     with pytest.raises(SettingsError, match="grep"):
         schemas(["bash", "grep"])
+
+
+@pytest.mark.parametrize("files", ["src/a.py", ["src/a.py:Foo.bar"]])
+def test_trl_sends_places_as_the_policy_wrote_them(stand: Stand, files: Any) -> None:
+    """A text in place of a list was read letter by letter, and lines behind a path as a function's name."""
+    stand.answer("/process_action", {"content": blocks("Your answer is recorded.")})
+    env = SearchEnv(stand.url)
+    env.reset(instance_id="a__b-1")
+    assert env.localization_finish(files) == "Your answer is recorded."
+    (call,) = json.loads(stand.bodies("/process_action")[0]["content"])["tool_calls"]
+    assert json.loads(call["function"]["arguments"]) == {"locations": files}
+    assert env.bash("ls") == "The interaction is over."
