@@ -1,6 +1,7 @@
 """A sandbox backend of rLLM over boxes; nothing of rLLM is imported.
 
     rllm.sandbox.sandboxed_flow.create_sandbox = sandbox_client.rllm.create_sandbox    # before a flow starts
+    flow.sandbox_backend = "sandbox_service"    # with `docker` rLLM builds the task's image itself
 
 or `SandboxServiceSandbox(name, image)` wherever rLLM takes a `Sandbox`; written for its `rllm/sandbox/protocol.py` of
 August 2026.

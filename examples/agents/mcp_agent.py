@@ -30,7 +30,7 @@ STEPS = (
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("url", nargs="?", default="http://localhost:5000")
-    url = parser.parse_args().url
+    url = parser.parse_args().url.rstrip("/")
     key = os.environ.get("SANDBOX_API_KEY", "")
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     # a command may run for SANDBOX_COMMAND_TIMEOUT_S, 100 s; a first start may pull an image

@@ -50,7 +50,7 @@ def play(url: str, name: str) -> float | None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("url", nargs="?", default="http://localhost:5000")
-    host = parser.parse_args().url
+    host = parser.parse_args().url.rstrip("/")
     key = os.environ.get("SANDBOX_API_KEY", "")
     if key:  # in the URL, because clients before openenv 0.10 send no headers
         host = host.replace("://", f"://key:{key}@", 1)

@@ -50,11 +50,14 @@ def main() -> None:
     options.add_argument("url", nargs="?", default="http://localhost:5000")
     options.add_argument("--instance", default="samples__ledger-12")
     chosen = options.parse_args()
-    sid = ask(f"{chosen.url}/start_instance", {"instance_hash": chosen.instance})["sid"]
-    problem = ask(f"{chosen.url}/v1/instances/{chosen.instance}")["problem_statement"]
-    solve(chosen.url, sid, problem, ask(f"{chosen.url}/v1/sessions/{sid}/tokens", {})["token"])
-    ask(f"{chosen.url}/postprocess", {"sid": sid})
-    while (graded := ask(f"{chosen.url}/compute_reward", {"sid": sid}))["verdict"] == "pending":
+    url = chosen.url.rstrip("/")
+    problem = ask(f"{url}/v1/instances/{chosen.instance}")["problem_statement"]
+    sid = ask(f"{url}/start_instance", {"instance_hash": chosen.instance})["sid"]
+    try:
+        solve(url, sid, problem, ask(f"{url}/v1/sessions/{sid}/tokens", {})["token"])
+    finally:  # a session that nobody ends holds its place until it has been idle for long
+        ask(f"{url}/postprocess", {"sid": sid})
+    while (graded := ask(f"{url}/compute_reward", {"sid": sid}))["verdict"] == "pending":
         pass
     print(f"{chosen.instance}: {graded['verdict']}, reward {graded['reward']}: {graded['cause']}")
 

@@ -10,10 +10,11 @@ import sys
 import tempfile
 
 JOB = json.load(sys.stdin)
-os.environ["SANDBOX_URL"] = JOB["url"]
+os.environ.pop("SANDBOX_URL", None)
 
 import inspect_task  # noqa: E402  # what it imports reads the environment
 from inspect_ai import eval as evaluate  # noqa: E402
+from inspect_ai import task_with  # noqa: E402
 from inspect_ai.model import ModelOutput, ModelUsage, get_model  # noqa: E402
 from inspect_ai.util._sandbox import self_check  # noqa: E402
 from sandbox_client.inspect_ai import SandboxServiceConfig, ServiceSandbox  # noqa: E402
@@ -30,7 +31,7 @@ async def checked(name: str, sandbox: ServiceSandbox) -> str:
 
 async def checks(wanted: dict) -> dict:
     """All checks in one sandbox: those that wait for seconds at once, beside the others one after the other."""
-    config = SandboxServiceConfig(**wanted)
+    config = SandboxServiceConfig(**wanted, url=JOB["url"])
     sandboxes = await ServiceSandbox.sample_init("self_check", config, {})
     sandbox = sandboxes["default"].as_type(ServiceSandbox)
     waiting = [name for name in self_check.__all__ if name.startswith("test_exec_timeout")]
@@ -66,7 +67,9 @@ def graded() -> dict[str, dict]:
             for name, instance in JOB["instances"].items():
                 file.write(json.dumps({"instance_id": instance, "problem_statement": name}) + "\n")
         model = get_model("mockllm/model", custom_outputs=policy)
-        (log,) = evaluate(inspect_task.sandbox_swe(rows), model=model, display="none", log_dir=f"{folder}/logs")
+        where = ("sandbox_service", SandboxServiceConfig(url=JOB["url"]))  # and not by SANDBOX_URL
+        task = task_with(inspect_task.sandbox_swe(rows), sandbox=where)
+        (log,) = evaluate(task, model=model, display="none", log_dir=f"{folder}/logs")
         outcomes = {}
         for sample in log.samples or []:  # read from the log's file, not before
             score = (sample.scores or {}).get("graded")
