@@ -5,7 +5,7 @@ or the editor (`str_replace_editor`), all calls of the turn run in the policy's 
 call gets an error in its place and does not affect the others. Calls inside `<think>` are ignored. The answer of a code
 search (`<files>` and the like, or a call of `localization_finish`, `result` or `finish`) runs nothing: it is recorded
 by being in the journal, and read when the session is graded. Whether a turn without calls is an answer is decided
-elsewhere (`sessions.answering`).
+elsewhere (`scoring.answering`).
 """
 
 import json
