@@ -195,8 +195,9 @@ def _wrapped(value: Mapping[object, object]) -> list[object]:
     if len(value) != 1:
         return []
     ((name, inner),) = value.items()
-    if isinstance(inner, Mapping):
-        return [inner] if name in _ANSWERS and _has_shape(inner) else []
+    if isinstance(inner, Mapping):  # one level, as the policy chooses how deep it is
+        shaped = _is_alone(inner) or bool(_by_path(inner)) or any(one in inner for one in _LISTS)
+        return [inner] if name in _ANSWERS and shaped else []
     if not isinstance(inner, list) or not inner:
         return []
     paths = name in _ANSWERS and all(isinstance(one, str) and _PATH.match(one) for one in inner)

@@ -104,6 +104,12 @@ def test_linear_time(piece: str) -> None:
     assert many < 60 * max(few, 0.002)
 
 
+@pytest.mark.parametrize("deep", [3, 900])
+def test_wrapped_many_times(deep: int) -> None:
+    """An answer in an answer in an answer ends the server's recursion."""
+    assert parse_answer('{"answer": ' * deep + '["a.py"]' + "}" * deep) is None
+
+
 def test_tags_are_read_one_at_a_time() -> None:
     """One call that split 12 MB of tags held up all other threads of the server for 0.3 s of CPU."""
     body = "<li>a.py" + "<a>" * 4_000_000
