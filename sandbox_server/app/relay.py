@@ -9,8 +9,10 @@ import httpcore
 import httpx
 from starlette.types import Receive, Scope, Send
 
+from sandbox_server.app import proving
 from sandbox_server.protocols._by_host import RAW, TARGET, RawConnection, switching
 from sandbox_server.protocols._copying import copied, first_of
+from sandbox_server.state.nodes import NodeRecord
 from sandbox_server.telemetry import logger
 
 log = logger(__name__)
@@ -64,19 +66,23 @@ class Relay:
         self.failed = False
         """Whether the node did not answer, or broke off."""
 
-    async def run(self, url: str, headers: list[tuple[bytes, bytes]], *, secret: str) -> None:
-        """Relay the request to `url` of the node with this hop secret; sets the attributes to the outcome."""
+    async def run(self, node: NodeRecord, target: str, headers: list[tuple[bytes, bytes]]) -> None:
+        """Relay the request to this path and query of the node; sets the attributes to the outcome."""
         names = {name for name, _ in self._scope["headers"]}
         has_body = bool(names & {b"content-length", b"transfer-encoding"})
         if not has_body:
             self._sent.set()
         try:
             async with self._client.stream(
-                self._scope["method"], url, headers=headers, content=self._body() if has_body else None
+                self._scope["method"],
+                node.url + target,
+                headers=headers,
+                content=self._body() if has_body else None,
+                extensions=proving.to_node(node),
             ) as response:
                 if response.status_code == _SWITCHING and RAW in self._scope:
                     await self._pass(response, self._scope[RAW])
-                elif not is_misdirected(response, self._scope, secret):
+                elif not is_misdirected(response, self._scope, node.hop_secret):
                     await self._answer(response)
         except UNREACHED as error:
             if TARGET in self._scope and not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
@@ -84,7 +90,7 @@ class Relay:
             if self.left:
                 return
             self.failed = True
-            log.warning("node does not answer", url=url, error=str(error) or type(error).__name__)
+            log.warning("node does not answer", node=node.node, url=node.url, error=str(error) or type(error).__name__)
 
     async def wait_for_hang_up(self) -> None:
         """Return once the client has hung up; checks this only after the whole request was read."""

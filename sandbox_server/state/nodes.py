@@ -5,6 +5,7 @@ another. Only a node whose own heartbeats came in time for a whole TTL may decla
 Redis all heartbeats have expired, and a missing one means nothing until then.
 """
 
+import hashlib
 import hmac
 import json
 import math
@@ -130,6 +131,8 @@ class NodeRecord:
     """Heartbeats since the server started."""
     hop_secret: str = field(default="", repr=False)
     """Secret that authenticates requests forwarded by other nodes; known to nodes only."""
+    proves: bool = False
+    """Whether it proves with `Nodes.proof` that it is this node; older releases cannot."""
 
     @property
     def takes(self) -> bool:
@@ -147,6 +150,11 @@ class Holders:
 
 
 _FIELDS = frozenset(field.name for field in fields(NodeRecord))
+
+
+def proof(hop_secret: str, nonce: str) -> str:
+    """What only a node with this secret says to `nonce`; it does not reveal the secret."""
+    return hmac.new(hop_secret.encode(), b"node:" + nonce.encode("latin-1", "replace"), hashlib.sha256).hexdigest()
 
 
 class Nodes:
@@ -168,9 +176,13 @@ class Nodes:
         """Whether a request was really forwarded by another node: `offered` is a secret known only from heartbeats."""
         return hmac.compare_digest(offered.encode("latin-1", "replace"), self._hop_secret.encode())
 
+    def proof(self, nonce: str) -> str:
+        """Proof to another node, which chose `nonce`, that this process has sent the heartbeats of this node."""
+        return proof(self._hop_secret, nonce)
+
     async def beat(self, record: NodeRecord) -> bool:
         """Send this node's heartbeat. False: it was unknown, or another node has declared it dead."""
-        told = json.dumps(asdict(record) | {"hop_secret": self._hop_secret})
+        told = json.dumps(asdict(record) | {"hop_secret": self._hop_secret, "proves": True})
         known = await self._connection.script(
             _BEAT,
             [self._keys.node(self._node), self._keys.boots, self._keys.nodes, self._keys.placed],

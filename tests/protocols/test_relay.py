@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import re
 import socket
 import time
@@ -104,6 +105,12 @@ class Near:
     """The other node's view."""
 
 
+def _node(app: ASGIApp, nodes: Nodes) -> ASGIApp:
+    """`app` as one node of several."""
+    forward = Forward(app, lambda: nodes, timeout_s=20, patience_s=3)
+    return Paths(Unforeseen(forward), "", [Trait(re.compile("/flow/"), streams=True)])
+
+
 @pytest.fixture(scope="module")
 def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with embedded(Path(tmp_path_factory.mktemp("relay"))) as url:
@@ -127,10 +134,8 @@ async def near(redis_url: str) -> AsyncIterator[Near]:
             raise NodeUnreachable("far does not answer")
         raise OwnedElsewhere("far")
 
-    forward = Forward(nothing_here, lambda: nodes, timeout_s=20, patience_s=3)
-    app = Paths(Unforeseen(forward), "", [Trait(re.compile("/flow/"), streams=True)])
-    async with served(far) as far_url, served(app, "on") as url:
-        theirs = Nodes(connection, Keys(), node="far", boot="far/1", ttl_s=60)
+    theirs = Nodes(connection, Keys(), node="far", boot="far/1", ttl_s=60)
+    async with served(_node(nothing_here, nodes), "on") as url, served(_node(far, theirs)) as far_url:
         await theirs.beat(NodeRecord("far", far_url, "far/1"))
 
         yield Near(url, far, tried, theirs)
@@ -209,3 +214,45 @@ async def test_an_address_that_cannot_be_one(near: Near, path: str) -> None:
     async with httpx.AsyncClient(trust_env=False) as client:
         await client.post(f"{near.url}{path}", content=b"{}", timeout=20)
     assert len(near.tried) > 2, "it is a node that does not answer: tried again, then told by our own parts"
+
+
+SECRET = {"Authorization": "Bearer key-of-a-client"}
+
+
+@pytest.mark.parametrize("path", ["/flow/up", "/v1/x"])
+@pytest.mark.parametrize("stranger", ["another program", "another node", "silent"])
+async def test_an_address_that_somebody_else_answers(near: Near, path: str, stranger: str) -> None:
+    """It got the client's API key, and its answer was taken for that of the session's node."""
+    heard: list[bytes] = []
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while piece := await reader.read(MIB):
+            heard.append(piece)
+            if stranger == "another program":
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nwrong")
+        writer.close()
+
+    wrong = Far()
+    theirs = Nodes(near.theirs._connection, Keys(), node="third", boot="third/1", ttl_s=60)
+    async with served(_node(wrong, theirs)) as third_url, await asyncio.start_server(listen, "127.0.0.1", 0) as other:
+        url = third_url if stranger == "another node" else f"http://127.0.0.1:{other.sockets[0].getsockname()[1]}"
+        await near.theirs.beat(NodeRecord("far", url, "far/1"))
+        async with httpx.AsyncClient(trust_env=False) as client:
+            answer = await client.post(f"{near.url}{path}", content=b"{}", headers=SECRET, timeout=30)
+    assert not answer.is_success and "wrong" not in answer.text, answer.text
+    assert len(near.tried) > 1, "it is a node that does not answer"
+    assert not wrong.seen and b"key-of-a-client" not in b"".join(heard)
+    assert (b"sandbox-challenge" in b"".join(heard)) == (stranger != "another node")
+
+
+async def test_a_node_of_an_older_release_is_not_challenged(near: Near) -> None:
+    """A fleet is upgraded one node after the other."""
+    async with served(near.far) as url:
+        await near.theirs.beat(NodeRecord("far", url, "far/1"))
+        connection, key = near.theirs._connection, Keys().node("far")
+        record = json.loads(await connection.send("GET", key))
+        assert record.pop("proves") is True
+        await connection.send("SET", key, json.dumps(record))
+        async with httpx.AsyncClient(trust_env=False) as client:
+            answer = await client.post(f"{near.url}/flow/up", content=b"x", timeout=20)
+    assert answer.headers["x-taken"] == "1"

@@ -9,6 +9,7 @@ from starlette.types import Message
 
 from sandbox_server.app.relay import HOP_HEADER, Relay, is_misdirected
 from sandbox_server.protocols._by_host import TARGET
+from sandbox_server.state.nodes import NodeRecord
 
 BODY: list[Message] = [{"type": "http.request", "body": b"1", "more_body": True}]
 END: list[Message] = [{"type": "http.request", "body": b"2", "more_body": False}]
@@ -33,7 +34,7 @@ async def _relayed(
     scope: dict[str, Any] = {"method": "PUT", "headers": [(b"transfer-encoding", b"chunked")]}
     async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
         relay = Relay(client, scope, receive, send)
-        await relay.run("http://node/", [], secret="secret")
+        await relay.run(NodeRecord("far", "http://node", "far/1", hop_secret="secret"), "/", [])
     return relay, sent
 
 
