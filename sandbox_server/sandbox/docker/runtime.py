@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from sandbox_server.errors import EngineUnavailable, ImageUnavailable, SandboxLost, ServiceError
+from sandbox_server.errors import EngineUnavailable, ImageUnavailable, SandboxExhausted, SandboxLost, ServiceError
 from sandbox_server.sandbox.base import ContainerInfo, ContainerSpec, CpuTime, Role
 from sandbox_server.sandbox.bash.fifo_stream import discard_left
 from sandbox_server.sandbox.bash.fifos import TARGET, FifoFolders, Fifos
@@ -107,6 +107,11 @@ class DockerRuntime:
             self._held.discard(token)
             if folder is not None:
                 Fifos(folder).remove()
+            if isinstance(error, SandboxExhausted):  # of what a task brings, nothing runs yet
+                raise EngineUnavailable(
+                    f"the engine's host starts no further process ({error.detail}); or SANDBOX_PIDS, or pids of the"
+                    f" instance, is too low for a container: {spec.limits.pids}"
+                ) from error
             raise
         self._open[sandbox.container_id] = sandbox
         if spec.role is Role.SESSION:

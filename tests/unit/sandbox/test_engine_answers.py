@@ -124,3 +124,13 @@ def test_podmans_socket_is_looked_for_at_its_places(tmp_path: Path, monkeypatch:
         assert engine_url(podman) == f"unix://{tmp_path}/podman/podman.sock"
     monkeypatch.setenv("DOCKER_HOST", "unix:///given.sock")
     assert engine_url(podman) is None
+
+
+async def test_a_host_without_processes_is_not_the_containers_fault(tmp_path: Path) -> None:
+    """A start was answered with sandbox_exhausted, as if a policy had filled the container that was not there yet."""
+    body = b'{"message": "failed to start shim: fork/exec /usr/bin/containerd-shim: resource temporarily unavailable"}'
+    head = b"HTTP/1.1 500 Internal\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+    async with answering(tmp_path / "engine.sock", lambda: head + body) as engine:
+        runtime = DockerRuntime(engine, RuntimeConfig(node="n"))
+        with pytest.raises(EngineUnavailable, match=r"host starts no further process.*SANDBOX_PIDS"):
+            await runtime.create(spec())
