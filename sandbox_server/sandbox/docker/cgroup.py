@@ -1,4 +1,4 @@
-"""Reads from the kernel's files what they say of a container, if the engine runs on this host.
+"""Reads from the kernel's files what they say of a container, and thaws it, if the engine runs on this host.
 
 A server that runs in a container itself sees no other container's processes, and their control groups only where the
 host's are mounted (docker-compose.yml does so).
@@ -15,6 +15,15 @@ _CPU_FILES = tuple(
     for group in ("docker/{}", "system.slice/docker-{}.scope")
 )
 """Where Docker puts a container's group by default: version 2 and 1, each by cgroupfs and by systemd."""
+
+_FREEZERS = tuple(
+    (f"sys/fs/cgroup/{controller}{group}/{file}", frozen, thawed)
+    for controller, file, frozen, thawed in (
+        ("", "cgroup.freeze", "1", "0"),
+        ("freezer/", "freezer.state", "FROZEN", "THAWED"),
+    )
+    for group in ("docker/{}", "system.slice/docker-{}.scope")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +83,21 @@ def cpu_s(file: Path) -> float | None:
         return int(file.read_text()) / 1e9
     except (OSError, KeyError, ValueError):
         return None
+
+
+def thaw(container_id: str, *, root: Path = Path("/")) -> bool:
+    """Let the container's processes go on, whatever the engine thinks; False: they are not frozen, or not to be seen.
+
+    Raises:
+        OSError: the kernel refuses it, for example where the host's groups are mounted read-only.
+    """
+    for path, frozen, thawed in _FREEZERS:
+        file = root / path.format(container_id)
+        with suppress(FileNotFoundError):  # also if the container ends now
+            if file.read_text().strip() == frozen:
+                file.write_text(thawed)
+                return True
+    return False
 
 
 def _paths(pid: int, root: Path) -> dict[str, str]:

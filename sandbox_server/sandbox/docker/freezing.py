@@ -1,16 +1,21 @@
 """Freezes a container's processes, and lets them go on."""
 
 import asyncio
-from typing import Any
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 from sandbox_server import telemetry
 from sandbox_server.errors import EngineUnavailable
+from sandbox_server.sandbox.docker import cgroup
 from sandbox_server.sandbox.docker.engine import Engine
 
 log = telemetry.logger(__name__)
+T = TypeVar("T")
 
 _ATTEMPTS = 3
 _AGAIN_S = 0.1
+_SLOW_S = 2.0
+"""After this long a call for a container that is to be thawed or removed may be held up by one that is frozen."""
 
 
 async def freeze(engine: Engine, container_id: str) -> None:
@@ -34,8 +39,29 @@ async def freeze(engine: Engine, container_id: str) -> None:
 
 async def thaw(engine: Engine, container_id: str) -> None:
     """Let it go on. Raises SandboxLost, EngineUnavailable."""
-    if await is_frozen(engine, container_id):
+    if await not_held_up(engine, container_id, is_frozen(engine, container_id)):
         await engine.call(lambda api: api.unpause(container_id))
+
+
+async def not_held_up(engine: Engine, container_id: str, call: Coroutine[Any, Any, T]) -> T:
+    """The result of `call`, which may thaw the container.
+
+    A process that begins in a container just as it is paused is frozen before it is one of its own. The engine waits
+    for it and answers no other call for the container, not even one that would thaw it; the kernel does.
+    """
+    calling = asyncio.ensure_future(call)
+    try:
+        while not (await asyncio.wait({calling}, timeout=_SLOW_S))[0]:
+            try:
+                thawed = engine.local and await asyncio.to_thread(cgroup.thaw, container_id)
+            except OSError as error:
+                log.warning("a container cannot be thawed from here", container_id=container_id, error=str(error))
+                break
+            if thawed:
+                log.warning("thawed a container that held up the engine", container_id=container_id)
+        return await calling
+    finally:
+        calling.cancel()
 
 
 async def is_frozen(engine: Engine, container_id: str) -> bool:

@@ -22,7 +22,7 @@ from sandbox_server.sandbox.docker.cpu_time import CpuTimes
 from sandbox_server.sandbox.docker.creation import Own, create
 from sandbox_server.sandbox.docker.egress import Guard
 from sandbox_server.sandbox.docker.engine import Engine
-from sandbox_server.sandbox.docker.freezing import freeze, is_frozen, thaw
+from sandbox_server.sandbox.docker.freezing import freeze, is_frozen, not_held_up, thaw
 from sandbox_server.sandbox.docker.group import Group
 from sandbox_server.sandbox.docker.images import Images
 from sandbox_server.sandbox.docker.labels import ASSIGNED, EGRESS, GROUP, NODE, ROLE, TOKEN
@@ -302,7 +302,8 @@ class DockerRuntime:
 
     async def _remove(self, container_id: str) -> None:
         try:
-            await self._engine.call(lambda api: api.remove_container(container_id, force=True, v=True))
+            removal = self._engine.call(lambda api: api.remove_container(container_id, force=True, v=True))
+            await not_held_up(self._engine, container_id, removal)
         except SandboxLost:
             return  # gone, or its removal is in progress
         except EngineUnavailable:

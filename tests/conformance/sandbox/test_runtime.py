@@ -2,8 +2,10 @@
 
 import asyncio
 import gc
+import os
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -356,3 +358,55 @@ async def test_a_sandbox_that_computes_on_a_full_host_gives_way(
     finally:
         for each in (one, other):
             await runtime.remove(each.container_id)
+
+
+def froze_as_it_began(switch: Path, frozen: str) -> None:
+    """Freeze the container of this file of its control group as soon as it has one process more."""
+    processes = switch.parent / "cgroup.procs"
+    before, until = processes.read_text(), time.monotonic() + 20
+    while processes.read_text() == before:
+        assert time.monotonic() < until
+    switch.write_text(frozen)
+
+
+async def is_held_up(engine: Engine, container_id: str) -> bool:
+    """Whether the engine answers no call for the container."""
+    try:
+        await engine.call(lambda api: api.inspect_container(container_id), timeout_s=2)
+    except EngineUnavailable:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("ends", ["resumed", "removed"])
+async def test_a_process_that_a_pause_froze_as_it_began(lone: DockerRuntime, backend: Backend, ends: str) -> None:
+    """The engine waited for it, and answered no call for the container any more: each took 60 s, for good."""
+    engine, sandbox = backend.engine, await lone.create(spec(with_shell=False))
+    container_id = sandbox.container_id
+    switches = [(Path("/", path.format(container_id)), frozen) for path, frozen, _ in cgroup._FREEZERS]
+    switch = next((it for it in switches if os.access(it[0], os.W_OK)), None)
+    if switch is None:
+        await lone.remove(container_id)
+        pytest.skip("the engine's control groups cannot be written from here")
+    begun = []
+    try:
+        for _ in range(10):  # its window is some 20 ms
+            made = await engine.call(lambda api: api.exec_create(container_id, ["sleep", "1"]))
+            freezing = asyncio.create_task(asyncio.to_thread(froze_as_it_began, *switch))
+            begun.append(asyncio.create_task(engine.call(lambda api, own=made["Id"]: api.exec_start(own))))
+            await freezing
+            if await is_held_up(engine, container_id):
+                break
+            await asyncio.to_thread(cgroup.thaw, container_id)
+            await begun[-1]
+        else:
+            pytest.fail("no process was frozen as it began")
+        async with asyncio.timeout(40):  # the engine's own bound is 60 s
+            if ends == "resumed":
+                await lone.unpause(container_id)
+                await begun[-1]
+            await lone.remove(container_id)
+    finally:
+        await asyncio.to_thread(cgroup.thaw, container_id)
+        await asyncio.gather(*begun, return_exceptions=True)
+        await lone.remove(container_id)
