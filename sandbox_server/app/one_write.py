@@ -39,7 +39,7 @@ class _Transport:
             self._head = data
             self._loop.call_soon(self._flush)
             return
-        self._transport.write(data)
+        self._put(data)
 
     def close(self) -> None:
         """Close it once all that was written is sent."""
@@ -48,8 +48,17 @@ class _Transport:
 
     def _flush(self) -> None:
         if self._head:
-            self._transport.write(self._head)
+            self._put(self._head)
             self._head = b""
+
+    def _put(self, data: bytes) -> None:
+        """Write `data`, unless the client is gone.
+
+        uvicorn notes that for the request that it answers, not for those that came behind it on the same connection,
+        and uvloop raises RuntimeError.
+        """
+        if not self._transport.is_closing():
+            self._transport.write(data)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)

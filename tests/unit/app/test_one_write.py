@@ -18,6 +18,7 @@ class Recorded:
 
     def __init__(self) -> None:
         self.calls: list[bytes | str] = []
+        self.closing = False
 
     def write(self, data: bytes) -> None:
         self.calls.append(data)
@@ -26,7 +27,7 @@ class Recorded:
         self.calls.append("close")
 
     def is_closing(self) -> bool:
-        return False
+        return self.closing
 
 
 def _pair() -> tuple[Recorded, _Transport]:
@@ -40,6 +41,17 @@ async def test_a_small_answer_is_one_write() -> None:
     transport.write(b"{}")
     await asyncio.sleep(0)
     assert recorded.calls == [HEAD + b"{}"]
+
+
+async def test_a_client_that_is_gone_gets_nothing() -> None:
+    """Each request that it had sent ahead on its connection was an unforeseen error in the log, with a trace."""
+    recorded, transport = _pair()
+    transport.write(HEAD)
+    recorded.closing = True
+    transport.write(bytes(1 << 20))
+    await asyncio.sleep(0)
+    transport.close()
+    assert recorded.calls == ["close"]
 
 
 async def test_a_head_whose_body_comes_later_is_sent_at_once() -> None:
