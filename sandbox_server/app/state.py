@@ -137,9 +137,9 @@ async def _store_at(url: str, settings: Settings, sink: ActionSink, loops: Loops
     logouts = Logouts(connection, keys)
     flusher = JournalFlusher(connection, keys, sink, node=settings.node_id, acknowledged=store.acknowledged)
     try:
-        await store.open()
-        if unfit := await connection.unfit():
+        if unfit := await connection.unfit():  # first: a node of a cluster refuses writes in words of its own
             log.error("this Redis is not fit for the service", why=unfit)
+        await store.open()
         off_s = clock.set_to(await store.time())
         if abs(off_s) > _CLOCKS_APART_S:
             log.warning(

@@ -131,9 +131,9 @@ async def _redis(settings: Settings) -> str:
         return f"embedded, {await asyncio.to_thread(find_binary)}, data in {settings.data_dir}"
     connection = Connection(settings.redis_url, timeout_s=settings.redis_timeout_s)
     try:
-        await connection.check(Keys().written(f"doctor-{settings.node_id}"))
-        if unfit := await connection.unfit():
+        if unfit := await connection.unfit():  # first: a node of a cluster refuses writes in words of its own
             raise _Unwell(unfit)
+        await connection.check(Keys().written(f"doctor-{settings.node_id}"))
     finally:
         await connection.close()
     return "external, answers and takes writes"

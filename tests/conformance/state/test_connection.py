@@ -2,14 +2,19 @@
 
 import asyncio
 import contextlib
+import secrets
 import socket
+import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
 
+from sandbox_server.cli import doctor
 from sandbox_server.errors import StateUnavailable
+from sandbox_server.settings import Settings
 from sandbox_server.state.connection import Connection, Script
 from sandbox_server.state.embedded import find_binary
 from sandbox_server.state.keys import Keys
@@ -70,6 +75,25 @@ async def test_a_redis_that_evicts_is_not_fit(url: str, connection: Connection) 
     user = Connection(f"{url}{'&' if '?' in url else '?'}username=narrow&password=x", timeout_s=5)
     assert await user.unfit() == "", "it need not be allowed to ask"
     await user.close()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[str]:
+    """The URL of a node of a Redis Cluster."""
+    port = 10_000 + secrets.randbelow(20_000)  # nodes talk to each other on this port + 10,000
+    words = ["--port", str(port), "--bind", "127.0.0.1", "--cluster-enabled", "yes", "--dir", str(tmp_path)]
+    with subprocess.Popen([find_binary(), *words, "--save", ""], stdout=subprocess.DEVNULL) as process:
+        yield f"redis://127.0.0.1:{port}"
+        process.kill()
+
+
+async def test_a_cluster_is_not_fit(cluster: str, tmp_path: Path) -> None:
+    """`doctor` told what a node of a cluster says to the first write, CLUSTERDOWN or MOVED, and no way out."""
+    connection = Connection(cluster, timeout_s=5, outage_s=60)  # it may not listen yet
+    assert "it is a Redis Cluster: use one Redis" in await connection.unfit()
+    await connection.close()
+    with pytest.raises(doctor._Unwell, match="Redis Cluster"):
+        await doctor._redis(Settings(redis_url=cluster, data_dir=tmp_path))
 
 
 @pytest.mark.parametrize(
