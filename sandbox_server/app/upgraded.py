@@ -26,6 +26,8 @@ log = logger(__name__)
 _PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
 _HELD = 1 << 16
 """Bytes read ahead of whoever copies them."""
+_PIECE = 1 << 12
+"""Bytes of a websocket that are read at a time. An empty ping has six, and costs some 0.1 ms."""
 
 
 class Connection:
@@ -88,6 +90,73 @@ class Connection:
         await self.write(head)
 
 
+class PieceByPiece:
+    """The transport of a websocket, from which its protocol gets a small piece in each round of the event loop.
+
+    One read may bring 256 KB, that is 40,000 pings, which would hold the loop for seconds.
+    """
+
+    def __init__(self, transport: asyncio.Transport, protocol: asyncio.Protocol) -> None:
+        self._transport = transport
+        self._protocol = protocol
+        self._loop = asyncio.get_running_loop()
+        self._held = bytearray()
+        self._paused = False
+        """By the protocol."""
+        self._waits = False
+        """Whether the next piece is scheduled."""
+        self._ended = False
+
+    def feed(self, data: bytes) -> None:
+        """Bytes from the client."""
+        self._held += data
+        if len(self._held) > _PIECE:
+            self._transport.pause_reading()
+        if not self._waits:
+            self._next()
+
+    def end(self) -> None:
+        """The client sends nothing more; its connection is closed once the protocol has what it sent."""
+        self._ended = True
+        if not self._waits:
+            self._next()
+
+    def pause_reading(self) -> None:
+        """See `asyncio.Transport`."""
+        self._paused = True
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """See `asyncio.Transport`."""
+        self._paused = False
+        if not self._waits:
+            self._wait()
+
+    def _wait(self) -> None:
+        self._waits = True
+        self._loop.call_soon(self._next)
+
+    def _next(self) -> None:
+        self._waits = False
+        if self._paused or self._transport.is_closing():
+            return
+        if self._held:
+            piece = bytes(self._held[:_PIECE])
+            del self._held[:_PIECE]
+            self._protocol.data_received(piece)
+        if self._held:
+            if not self._waits and not self._paused:
+                self._wait()
+        elif self._ended:
+            self._protocol.eof_received()
+            self._transport.close()
+        elif not self._paused and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
 class Upgraded(asyncio.Protocol):
     """One connection whose request asks for a websocket; made by uvicorn, which hands it the request's head."""
 
@@ -102,6 +171,8 @@ class Upgraded(asyncio.Protocol):
         self._head = b""
         self._speaking: WebSocketsSansIOProtocol | None = None
         """Has the connection, once it was handed over."""
+        self._pieces: PieceByPiece | None = None
+        """What it reads from."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `asyncio.Protocol`."""
@@ -112,8 +183,8 @@ class Upgraded(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`; the first piece is the whole head."""
         assert self._transport is not None and self._connection is not None
-        if self._speaking is not None:
-            self._speaking.data_received(data)
+        if self._pieces is not None:
+            self._pieces.feed(data)
             return
         if self._head:
             self._connection.feed(data)
@@ -169,8 +240,10 @@ class Upgraded(asyncio.Protocol):
         self._speaking = WebSocketsSansIOProtocol(self._config, self._state, self._app_state)
         self._speaking.app = app
         self._state.connections.discard(self)
-        self._speaking.connection_made(self._transport)
-        self._speaking.data_received(self._head + data)
+        self._pieces = PieceByPiece(self._transport, self._speaking)
+        self._speaking.connection_made(cast(asyncio.Transport, self._pieces))
+        self._speaking.data_received(self._head)
+        self._pieces.feed(data)
 
     async def _receive(self) -> Message:
         assert self._connection is not None
@@ -199,10 +272,11 @@ class Upgraded(asyncio.Protocol):
         if self._connection is not None:
             self._connection.end()
 
-    def eof_received(self) -> None:
-        """See `asyncio.Protocol`: the connection closes."""
-        if self._speaking is not None:
-            self._speaking.eof_received()
+    def eof_received(self) -> bool:
+        """See `asyncio.Protocol`: the connection closes, that of a websocket once all was read."""
+        if self._pieces is not None:
+            self._pieces.end()
+        return self._pieces is not None
 
     def pause_writing(self) -> None:
         """See `asyncio.Protocol`."""
