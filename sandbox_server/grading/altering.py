@@ -114,7 +114,7 @@ class Variants:
         return frozenset(test for unit in self.units for test in unit.tests)
 
 
-VERSION = 7
+VERSION = 8
 
 
 def names_tests(instance: TaskInstance) -> bool:

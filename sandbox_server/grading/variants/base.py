@@ -154,7 +154,7 @@ def overlap(one: Variant, other: Variant) -> bool:
     return any((a.start < b.end and b.start < a.end) or a.start == b.start for a in one.edits for b in other.edits)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Source:
     """A parsed test file."""
 

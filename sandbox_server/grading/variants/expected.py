@@ -10,15 +10,19 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 _NAMES = (
     "dict list tuple set frozenset str bytes int float complex bool array asarray date datetime time timedelta dedent "
-    "cleandoc namedtuple sympify mark_safe deque"
+    "cleandoc namedtuple sympify mark_safe deque call"
 )
 _MAKERS = frozenset(_NAMES.split())
 """Lower-case callables whose result shows their arguments; classes are recognised by their capital."""
-_TOLERANT = frozenset({"approx"})
+TOLERANT = frozenset({"approx"})
 """Callables of which only the first argument is a value."""
 
 
 _TOLERANCES = frozenset({"abs", "rel", "atol", "rtol", "delta", "places", "decimal", "significant", "tol"})
+_OWN = 1e-6
+"""The relative tolerance of `approx`, and more than that of others, where another one is given."""
+
+_MOST_GIVEN = 300  # digits of a float
 
 _HINT = re.compile(r"exp(ect|\b|_)|want|desired|correct|answer", re.IGNORECASE)
 
@@ -70,7 +74,7 @@ class Scope:
 
     def _of_call(self, node: ast.Call) -> list[ast.expr]:
         name = tail(node.func)
-        if name in _TOLERANT:
+        if name in TOLERANT:
             return [] if tolerates(node, 1) else node.args[:1]
         if name in _MAKERS:
             return node.args
@@ -84,6 +88,42 @@ class Scope:
 def tolerates(call: ast.Call, values: int) -> bool:
     """Whether the call has a tolerance after its first `values` arguments: code may then meet two expectations."""
     return len(call.args) > values or any(keyword.arg in _TOLERANCES for keyword in call.keywords)
+
+
+def tolerance(call: ast.Call, values: int) -> tuple[float, float] | None:
+    """(relative, absolute) tolerance given by keywords as numbers; None if it is given in another way."""
+    relative, absolute = _OWN, 0.0
+    for keyword in call.keywords:
+        if keyword.arg in _TOLERANCES:
+            match keyword.value:
+                case ast.Constant(value=int() | float() as given) if abs(given) < _MOST_GIVEN:
+                    pass
+                case _:
+                    return None
+            match keyword.arg:
+                case "rel" | "rtol":
+                    relative += given
+                case "abs" | "atol" | "delta":
+                    absolute += given
+                case "places" | "decimal":
+                    absolute += 1.5 * 10.0**-given
+                case _:
+                    return None
+    return None if len(call.args) > values else (relative, absolute)
+
+
+def numbers(node: ast.expr) -> Iterator[ast.expr]:
+    """The numbers that `node` consists of; none if it computes anything."""
+    match node:
+        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
+            yield node
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            yield from numbers(operand)
+        case ast.List(elts=parts) | ast.Tuple(elts=parts):
+            for part in parts:
+                yield from numbers(part)
+        case ast.Call(func=func, args=[values, *_]) if tail(func) in ("array", "asarray"):
+            yield from numbers(values)
 
 
 def is_literal(node: ast.expr) -> bool:

@@ -3,14 +3,16 @@
 import ast
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sandbox_server.grading.variants.base import Source
-from sandbox_server.grading.variants.expected import Function
+from sandbox_server.grading.variants.expected import Function, tail
 
 _UNITTEST = re.compile(r"(\w+) \(([\w.]+)\)")
 _BARE = re.compile(r"\w+")
+_EXPANDED = re.compile(r"(\w+?)_\d+(?:_\w*)?")
+"""Names of `parameterized` and `ddt`: `test_days_0_leap`."""
 
 
 @dataclass(slots=True)
@@ -54,9 +56,18 @@ def _defined(body: Iterable[ast.stmt], owner: str = "") -> Iterator[tuple[str, F
                 continue
 
 
+def _classes(body: Iterable[ast.stmt], owner: str = "") -> Iterator[tuple[str, list[str]]]:
+    """Each class, nested ones joined by dots, with the names of its bases."""
+    for statement in body:
+        if isinstance(statement, ast.ClassDef):
+            name = f"{owner}.{statement.name}" if owner else statement.name
+            yield name, [tail(base) for base in statement.bases]
+            yield from _classes(statement.body, name)
+
+
 def find(sources: Iterable[Source], fixed: Iterable[str], kept: Iterable[str]) -> list[Found]:
     """The functions that implement tests in `fixed`, together with their tests in `kept`."""
-    index = _Index([found for source in sources for found in functions(source)])
+    index = _Index(list(sources))
     for name in kept:
         for found in index.of(name):
             found.kept.append(name)
@@ -72,16 +83,20 @@ def find(sources: Iterable[Source], fixed: Iterable[str], kept: Iterable[str]) -
 class _Index:
     """Finds functions by the names that runners use."""
 
-    def __init__(self, found: list[Found]) -> None:
+    def __init__(self, sources: Sequence[Source]) -> None:
         by_name: dict[str, list[Found]] = {}
         by_doc: dict[str, list[Found]] = {}
-        for one in found:
+        for one in (found for source in sources for found in functions(source)):
             by_name.setdefault(one.function.name, []).append(one)
             first = (ast.get_docstring(one.function) or "").strip().split("\n")[0].strip()
             if first:
                 by_doc.setdefault(first, []).append(one)
         self._by_name: Mapping[str, list[Found]] = by_name
         self._by_doc: Mapping[str, list[Found]] = by_doc
+        self._bases = {(source.path, owner): bases for source in sources for owner, bases in _classes(source.tree.body)}
+        self._paths: dict[str, list[str]] = {}
+        for path, owner in self._bases:
+            self._paths.setdefault(owner, []).append(path)
 
     def of(self, name: str) -> list[Found]:
         """The functions that `name` may refer to."""
@@ -90,11 +105,7 @@ class _Index:
         head = name.partition("[")[0]
         if "::" in head:
             path, *owners, function = head.split("::")
-            return [
-                found
-                for found in self._by_name.get(function, ())
-                if found.owner == ".".join(owners) and _same_path(found.source.path, path)
-            ]
+            return self._of_class(function, ".".join(owners), lambda there: _same_path(there, path))
         if _BARE.fullmatch(head):
             return self._by_name.get(head, [])
         return self._by_doc.get(name.strip(), [])
@@ -104,11 +115,32 @@ class _Index:
         if len(parts) > 1 and parts[-1] == function:
             parts = parts[:-1]
         module, owner = parts[:-1], parts[-1]
-        return [
-            found
-            for found in self._by_name.get(function, ())
-            if found.owner == owner and _is_module(found.source.path, module)
-        ]
+        return self._of_class(function, owner, lambda there: _is_module(there, module))
+
+    def _of_class(self, function: str, owner: str, lies_in: Callable[[str], bool]) -> list[Found]:
+        """The methods of that name of a class, else of the nearest of its bases; without a class, the functions."""
+        named = self._by_name.get(function) or self._expanded(function)
+        near = [(path, owner) for path in self._paths.get(owner, ()) if lies_in(path)]
+        if not near:
+            return [found for found in named if found.owner == owner and lies_in(found.source.path)]
+        seen = set[tuple[str, str]]()
+        while near:
+            if there := [found for found in named if (found.source.path, found.owner) in near]:
+                return there
+            seen.update(near)
+            near = [above for one in near for above in self._above(*one) if above not in seen]
+        return []
+
+    def _above(self, path: str, owner: str) -> Iterator[tuple[str, str]]:
+        """(path, name) of the bases of a class, in its own file or else imported."""
+        for base in self._bases[path, owner]:
+            paths = self._paths.get(base, ())
+            yield from [(path, base)] if path in paths else [(there, base) for there in paths]
+
+    def _expanded(self, function: str) -> list[Found]:
+        """The functions that a decorator makes `function` of, one for each of its rows, with a number at its end."""
+        match = _EXPANDED.fullmatch(function)
+        return [found for found in self._by_name.get(match[1], ()) if found.function.decorator_list] if match else []
 
 
 def _same_path(path: str, named: str) -> bool:

@@ -29,6 +29,18 @@ def others(segment: str, node: ast.expr, rng: Random, *, words: bool = False) ->
     return []
 
 
+def beyond(segment: str, node: ast.Constant, rng: Random, tolerance: tuple[float, float]) -> list[str]:
+    """Those of `others` for a number that no value can be near to as well, by a (relative, absolute) tolerance."""
+    relative, absolute = tolerance
+    old = float(node.value)  # type: ignore[arg-type]  # the caller has a number
+
+    def apart(text: str) -> bool:
+        new = float(ast.literal_eval(text))
+        return abs(new - old) > 2 * (absolute + relative * max(abs(new), abs(old)))
+
+    return [text for text in others(segment, node, rng) if apart(text)]
+
+
 def _empty(node: ast.List | ast.Tuple | ast.Dict | ast.Set) -> list[str]:
     if isinstance(node, ast.Dict):
         return ["{0: 0}"] if not node.keys else []

@@ -3,16 +3,28 @@
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from random import Random
 
 from sandbox_server.grading.variants.arranging import arranged
 from sandbox_server.grading.variants.base import Edit, Source, Variant, best_first
 from sandbox_server.grading.variants.borrowing import Pool, borrowed, draws
 from sandbox_server.grading.variants.exceptions import another, names_one
-from sandbox_server.grading.variants.expected import Function, Scope, bindings, expected_side, loads, tail, tolerates
-from sandbox_server.grading.variants.literals import others
+from sandbox_server.grading.variants.expected import (
+    TOLERANT,
+    Function,
+    Scope,
+    bindings,
+    expected_side,
+    loads,
+    numbers,
+    tail,
+    tolerance,
+    tolerates,
+)
+from sandbox_server.grading.variants.literals import beyond, others
 
 _OPPOSITES = {
     ast.Eq: "!=",
@@ -41,6 +53,8 @@ _PAIRS = (
     ("assertAlmostEqual", "assertNotAlmostEqual"),
     ("assertRegex", "assertNotRegex"),
     ("assertContains", "assertNotContains"),
+    ("assert_called", "assert_not_called"),
+    ("assert_awaited", "assert_not_awaited"),
 )
 OPPOSITE_METHODS = {one: other for pair in _PAIRS for one, other in (pair, pair[::-1])}
 
@@ -54,6 +68,14 @@ _EQUAL = (
 _EQUAL_METHODS = frozenset(_EQUAL.split())
 _NEAR_METHODS = frozenset(name for name in _EQUAL_METHODS if "lmost" in name or name.endswith("close"))
 _COUNTED_METHODS = frozenset({"assertNumQueries"})
+_CALLED = (
+    "assert_called_with assert_called_once_with assert_any_call assert_has_calls assert_awaited_with "
+    "assert_awaited_once_with assert_any_await assert_has_awaits assert_outcomes"
+)
+_CALLED_METHODS = frozenset(_CALLED.split())
+"""Each argument is expected. Source: unittest.mock, pytest's RunResult."""
+_LINE_METHODS = frozenset({"fnmatch_lines", "fnmatch_lines_random", "re_match_lines", "re_match_lines_random"})
+"""Of pytest's LineMatcher: the first argument has the patterns of lines."""
 _RAISING = (
     "raises assertRaises assertRaisesRegex assertRaisesRegexp assertRaisesMessage assert_raises warns assertWarns "
     "assertWarnsRegex assertWarnsMessage assert_raises_regex"
@@ -75,36 +97,86 @@ class Site:
     """Whether the values are regular expressions."""
     exact: bool = False
     """Whether the result must equal the values."""
+    near: tuple[float, float] | None = None
+    """Relative and absolute tolerance, if it is given: the values are numbers, and another one must lie beyond it."""
     reasons: tuple[str, ...] = ()
     fixed: tuple[Variant, ...] = ()
     """Variants that do not change a literal."""
 
 
-def sites(source: Source, body: Iterable[ast.stmt]) -> Iterator[Site]:
-    """Sites in a test's own statements, excluding functions defined inside it."""
+@dataclass(frozen=True, slots=True)
+class Helper:
+    """A function of the test file that compares something with what it is given."""
+
+    parameters: tuple[str, ...]
+    """Those that can be given by position, without `self`."""
+    expected: frozenset[str]
+    """Those of all parameters that are read as expectations only."""
+    patterns: frozenset[str]
+    """Those of them that are regular expressions."""
+
+    def site(self, call: ast.Call, *, words: bool) -> Site:
+        """What the call gives for the expected parameters that are, or are not, regular expressions."""
+        names = self.patterns if words else self.expected - self.patterns
+        given = dict(zip(self.parameters, call.args, strict=False))
+        given |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+        return Site(tuple(value for name, value in given.items() if name in names), words=words, exact=not words)
+
+
+Helpers = Mapping[str, Helper]
+"""By the function's name."""
+
+
+def sites(source: Source, body: Iterable[ast.stmt], helpers: Helpers | None = None) -> Iterator[Site]:
+    """Sites in a test's statements, those of functions defined inside it too, which it may run (`asyncio.run(go())`).
+
+    `helpers`: functions whose calls are sites; None: those of the file.
+    """
+    helpers = helpers_of(source) if helpers is None else helpers
     for statement in body:
-        yield from _of_statement(source, statement)
+        yield from _of_statement(source, statement, helpers)
         for inner in ast.iter_child_nodes(statement):
-            if isinstance(inner, ast.stmt) and not _defines(statement):
-                yield from sites(source, [inner])
+            if isinstance(inner, ast.stmt):
+                yield from sites(source, [inner], helpers)
             elif isinstance(inner, ast.ExceptHandler | ast.match_case):
-                yield from sites(source, inner.body)
+                yield from sites(source, inner.body, helpers)
 
 
-def _defines(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+@lru_cache(maxsize=8)
+def helpers_of(source: Source) -> Helpers:
+    """Functions other than tests, of whose name there is only one, that have parameters for what is expected."""
+    defined = [
+        node
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("test")
+    ]
+    alone = {name for name, count in Counter(node.name for node in defined).items() if count == 1}
+    return {node.name: helper for node in defined if node.name in alone and (helper := _helper(source, node)).expected}
 
 
-def _of_statement(source: Source, statement: ast.stmt) -> Iterator[Site]:
+def _helper(source: Source, function: Function) -> Helper:
+    placed = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
+    if placed[:1] in (["self"], ["cls"]):
+        del placed[0]
+    cases = dict.fromkeys([*placed, *(argument.arg for argument in function.args.kwonlyargs)])
+    plain, patterns = (scope_of(source, function, cases, {}) for _ in range(2))
+    for site in sites(source, function.body, {}):
+        for expected in site.expected:
+            for _ in (patterns if site.words else plain).literals(expected):
+                pass  # the scope notes which parameters it meets
+    return Helper(tuple(placed), frozenset(plain.met | patterns.met), frozenset(patterns.met))
+
+
+def _of_statement(source: Source, statement: ast.stmt, helpers: Helpers) -> Iterator[Site]:
     match statement:
         case ast.Assert(test=test):
             yield from _of_test(source, test)
-        case ast.Expr(value=ast.Call() as call):
-            yield from _of_call(source, call)
+        case ast.Expr(value=ast.Call() as call) | ast.Expr(value=ast.Await(value=ast.Call() as call)):
+            yield from _of_call(source, call, helpers)
         case ast.With(items=items) | ast.AsyncWith(items=items):
             for item in items:
                 if isinstance(item.context_expr, ast.Call):
-                    yield from _of_call(source, item.context_expr)
+                    yield from _of_call(source, item.context_expr, helpers)
         case _:
             return
 
@@ -133,7 +205,12 @@ def _of_test(source: Source, test: ast.expr) -> Iterator[Site]:
 def _of_comparison(source: Source, left: ast.expr, operator: ast.cmpop, right: ast.expr) -> Iterator[Site]:
     fixed = _swapped(source, left, operator, right)
     if isinstance(operator, ast.Eq):
-        yield Site(expected_side(left, right), exact=True, fixed=fixed)
+        match expected_side(left, right):
+            case (ast.Call(func=func) as call,) if tail(func) in TOLERANT and tolerates(call, 1):
+                near = tolerance(call, 1)
+                yield Site(tuple(call.args[:1]) if near else (), near=near, fixed=fixed)
+            case expected:
+                yield Site(expected, exact=True, fixed=fixed)
     elif isinstance(operator, ast.Is) and isinstance(right, ast.Constant) and isinstance(right.value, bool):
         yield Site((right,), fixed=fixed)
     elif isinstance(operator, ast.In) and isinstance(left, ast.Constant) and len(str(left.value)) > _SHORT:
@@ -158,7 +235,7 @@ def _negated(source: Source, test: ast.expr) -> tuple[Variant, ...]:
     return (Variant("swap", (Edit(start, start, "not ("), Edit(end, end, ")"))),)
 
 
-def _of_call(source: Source, call: ast.Call) -> Iterator[Site]:
+def _of_call(source: Source, call: ast.Call, helpers: Helpers) -> Iterator[Site]:
     name = tail(call.func)
     if name in _RAISES and call.args:
         yield _of_raises(source, call, name)
@@ -168,12 +245,21 @@ def _of_call(source: Source, call: ast.Call) -> Iterator[Site]:
         end = source.end(call.func)
         fixed = (Variant("swap", (Edit(end - len(name), end, opposite),)),)
     if name in _NEAR_METHODS and tolerates(call, 2):
-        yield Site(fixed=fixed)
+        near = tolerance(call, 2)
+        yield Site(expected_side(call.args[0], call.args[1]) if near else (), near=near, fixed=fixed)
     elif name in _EQUAL_METHODS and len(call.args) >= 2:
         exact = name not in _NEAR_METHODS
         yield Site(expected_side(call.args[0], call.args[1]), exact=exact, fixed=fixed)
     elif name in _COUNTED_METHODS and call.args:
         yield Site((call.args[0],))
+    elif name in _CALLED_METHODS:
+        keywords = [keyword.value for keyword in call.keywords if keyword.arg != "any_order"]
+        yield Site((*call.args, *keywords), exact=True)
+    elif name in _LINE_METHODS and call.args:
+        yield Site((call.args[0],), words=True, reasons=("Failed",))
+    elif helper := helpers.get(name):
+        yield helper.site(call, words=False)
+        yield helper.site(call, words=True)
     elif fixed:
         yield Site(fixed=fixed)
 
@@ -200,6 +286,9 @@ def variants_of(source: Source, body: Sequence[ast.stmt], scope: Scope, rng: Ran
     for number, site in enumerate(sites(source, body)):
         made: list[Variant] = []
         for expected in site.expected:
+            if site.near is not None:
+                made += _beyond(source, expected, rng, site.near)
+                continue
             literals = list(scope.literals(expected))
             made += literal_variants(source, literals, rng, site.words, site.reasons)
             if site.exact:
@@ -207,6 +296,13 @@ def variants_of(source: Source, body: Sequence[ast.stmt], scope: Scope, rng: Ran
         found += [replace(variant, site=f"assertion {number}") for variant in (*made, *site.fixed)]
     rng.shuffle(found)
     return best_first(found)
+
+
+def _beyond(source: Source, expected: ast.expr, rng: Random, near: tuple[float, float]) -> Iterator[Variant]:
+    for number in numbers(expected):
+        assert isinstance(number, ast.Constant)
+        for text in beyond(source.segment(number), number, rng, near)[:2]:
+            yield Variant("value", (source.replaced(number, text),))
 
 
 def expectations(source: Source, function: Function) -> list[ast.expr]:
@@ -228,11 +324,11 @@ def literal_variants(
     return found
 
 
-def scope_of(source: Source, function: Function, cases: dict[str, object]) -> Scope:
+def scope_of(source: Source, function: Function, cases: Mapping[str, object], helpers: Helpers | None = None) -> Scope:
     """The names that `function` reads only in expectations."""
     read = loads(function)
     there: Counter[str] = Counter()
-    for site in sites(source, function.body):
+    for site in sites(source, function.body, helpers):
         for expected in site.expected:
             there.update(loads(expected))
     alone = {name for name, count in there.items() if read.get(name) == count}

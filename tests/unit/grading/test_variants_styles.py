@@ -1,0 +1,184 @@
+"""Variants in styles that say what they expect elsewhere than in an assertion of the test's own."""
+
+import textwrap
+
+import pytest
+
+from sandbox_server.grading.variants.base import Unit, edited
+from sandbox_server.grading.variants.making import units
+
+_PATH = "tests/test_a.py"
+
+
+def made(text: str, *tests: str, kept: tuple[str, ...] = ()) -> list[Unit]:
+    return units({_PATH: textwrap.dedent(text).encode()}, tests, kept, seed="7")
+
+
+def changed(text: str, unit: Unit) -> set[str]:
+    """The lines that the unit's variants have in place of others."""
+    source = textwrap.dedent(text).encode()
+    there = set(source.decode().split("\n"))
+    return {
+        line.strip()
+        for variant in unit.variants
+        for line in edited(source, [variant]).decode().split("\n")
+        if line not in there
+    }
+
+
+_INHERITED = """
+    class Common:
+        def test_get(self):
+            assert self.store.get() == 17
+
+    class TestMemory(Common, TestCase):
+        pass
+
+    class TestFolding(TestMemory):
+        pass
+
+    class TestOwn(Common):
+        def test_get(self):
+            assert self.store.get() == 18
+    """
+
+
+@pytest.mark.parametrize("form", ["tests/test_a.py::{0}::test_get", "test_get (tests.test_a.{0})"])
+def test_methods_that_a_class_inherits(form: str) -> None:
+    ids = [form.format(name) for name in ("TestMemory", "TestFolding", "TestOwn")]
+    found = made(_INHERITED, *ids)
+    assert [(unit.name, unit.tests) for unit in found] == [
+        ("Common.test_get", tuple(ids[:2])),
+        ("TestOwn.test_get", (ids[2],)),
+    ]
+    # what another class inherits must stay
+    assert [unit.tests for unit in made(_INHERITED, *ids[1:], kept=(ids[0],))] == [(ids[2],)]
+
+
+def test_methods_of_a_class_in_another_file() -> None:
+    files = {
+        "t/common.py": b"class Common:\n    def test_a(self):\n        assert f() == 17\n",
+        _PATH: b"from common import Common\n\nclass TestA(Common):\n    pass\n",
+        "t/loop.py": b"class A(B):\n    pass\n\nclass B(A):\n    pass\n",
+    }
+    (unit,) = units(files, [f"{_PATH}::TestA::test_a", "t/loop.py::A::test_b"], [], seed="")
+    assert (unit.path, unit.name) == ("t/common.py", "Common.test_a")
+
+
+def test_rows_of_a_decorator_that_makes_methods() -> None:
+    text = """
+        class TestDays(TestCase):
+            @parameterized.expand([("short", 2, 28), ("long", 12, 31)])
+            def test_days(self, _, month, expected):
+                self.assertEqual(days(month), expected)
+
+            def test_plain(self):
+                self.assertEqual(days(1), 31)
+        """
+    ids = [f"{_PATH}::TestDays::test_days_{name}" for name in ("0_short", "1_long")]
+    (unit,) = made(text, *ids)
+    assert unit.tests == tuple(ids)
+    assert made(text, f"{_PATH}::TestDays::test_plain_0") == []
+
+
+def test_functions_within_a_test() -> None:
+    text = """
+        def test_x():
+            async def go():
+                assert await f() == 42
+            asyncio.run(go())
+        """
+    (unit,) = made(text, f"{_PATH}::test_x")
+    assert all(line.startswith("assert await f() ") for line in changed(text, unit))
+    assert {variant.kind for variant in unit.variants} == {"value", "swap"}
+
+
+_HELPERS = """
+    def check(text, expected, size=3):
+        found = slug(text, size)
+        assert found == expected
+        assert slug(found, size) == expected
+
+    def fails(text, why):
+        with pytest.raises(ValueError, match=why):
+            slug(text)
+
+    def both(expected):
+        print(expected)
+        assert slug(expected) == expected
+
+    class TestA:
+        async def assertSlug(self, text, *, gives):
+            self.assertEqual(slug(text), gives)
+
+        def test_a(self):
+            check("Green Tea 10", "green-tea-12", 20)
+
+        def test_b(self):
+            fails("no 3", "such as colour")
+
+        async def test_c(self):
+            await self.assertSlug("Green 10", gives="green-34")
+
+        def test_d(self):
+            both("green 5")
+    """
+
+
+def test_what_helpers_of_the_file_expect() -> None:
+    """Such a test had no false one: code that forges its results was paid."""
+    found = made(_HELPERS, *(f"{_PATH}::TestA::test_{name}" for name in "abcd"))
+    assert [unit.name for unit in found] == ["TestA.test_a", "TestA.test_b", "TestA.test_c"]
+    said = [changed(_HELPERS, unit) for unit in found]
+    assert all(line.startswith('check("Green Tea 10", ') and line.endswith(", 20)") for line in said[0])
+    assert all(line.startswith('fails("no 3", ') for line in said[1])
+    assert all(line.startswith('await self.assertSlug("Green 10", gives=') for line in said[2])
+    assert all(said)
+
+
+@pytest.mark.parametrize(
+    ("line", "false"),
+    [
+        ('send.assert_called_once_with("a", 1)', 'send.assert_called_once_with("a", 2)'),
+        ("send.assert_awaited_with(retries=5)", "send.assert_awaited_with(retries=6)"),
+        ("send.assert_has_calls([call(3), call(1)])", "send.assert_has_calls([call(1), call(3)])"),
+        ("assert send.mock_calls == [call(7)]", "assert send.mock_calls == [call(8)]"),
+        ("send.assert_not_called()", "send.assert_called()"),
+        ("result.assert_outcomes(passed=5)", "result.assert_outcomes(passed=6)"),
+    ],
+)
+def test_assertions_of_mocks_and_of_pytests_own_plugin(line: str, false: str) -> None:
+    text = f"def test_x():\n    {line}\n"
+    (unit,) = made(text, f"{_PATH}::test_x")
+    assert false in changed(text, unit)
+
+
+def test_patterns_of_lines() -> None:
+    text = """
+        def test_x(pytester):
+            result.stdout.fnmatch_lines(["*two failures*"])
+        """
+    (unit,) = made(text, f"{_PATH}::test_x")
+    assert all(line.startswith('result.stdout.fnmatch_lines(["*') for line in changed(text, unit))
+    assert all(variant.reasons == ("Failed",) for variant in unit.variants)
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("assert_allclose(g(), 5.5, rtol=1e-5)", {"4.5", "6.5"}),
+        ("assert_allclose(g(), [5.5, 20], atol=0.25)", {"4.5", "6.5", "19", "21", "10", "30", "02"}),
+        ("assert g() == pytest.approx(5.5, abs=1e-4)", {"4.5", "6.5"}),
+        ("self.assertAlmostEqual(g(), 5.5, places=2)", {"4.5", "6.5"}),
+        ("self.assertAlmostEqual(g(), 5.5, delta=2)", set()),
+        ("assert g() == pytest.approx(100, rel=0.2)", {"200"}),
+        ("assert_allclose(g(), 5.5 * unit, rtol=1e-5)", set()),
+        ("assert_allclose(g(), 5.5, rtol=TOLERANCE)", set()),
+    ],
+)
+def test_a_value_beyond_a_tolerance_of_the_tests_own(line: str, values: set[str]) -> None:
+    """No value is near to both: such a test had no false one, or only its opposite."""
+    text = f"def test_x(self):\n    {line}\n"
+    found = [variant for unit in made(text, f"{_PATH}::test_x") for variant in unit.variants if variant.kind == "value"]
+    assert {edit.text for variant in found for edit in variant.edits} <= values
+    assert bool(found) is bool(values)
