@@ -14,7 +14,7 @@ _UNITTEST = re.compile(r"^(FAIL|ERROR): (\w+) \([\w.]+\)", re.MULTILINE)
 _RULE = re.compile(r"^[=_-]{20,}", re.MULTILINE)
 _EXCEPTION = re.compile(r"^(?:E +)?([A-Za-z_][\w.]*)(?::|$)", re.MULTILINE)
 
-_ASSERTIONS = frozenset({"AssertionError", "Failed", "assert"})
+_ASSERTIONS = frozenset({"AssertionError", "Failed", "assert", "DocTestFailure"})
 
 
 def bare(name: str) -> str:
@@ -47,7 +47,8 @@ def _read_sections(block: str, found: dict[str, set[str]]) -> None:
         end = sections[at + 1].start() if at + 1 < len(sections) else len(block)
         text = block[section.end() : end]
         names = _PYTEST_END.findall(text) or _last_exception(_RULE.split(text)[0])
-        found.setdefault(bare(section[1]), set()).update(name.rpartition(".")[2] for name in names[-1:])
+        title = section[1].removeprefix("[doctest] ")
+        found.setdefault(bare(title), set()).update(name.rpartition(".")[2] for name in names[-1:])
 
 
 def _last_exception(text: str) -> list[str]:

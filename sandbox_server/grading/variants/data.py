@@ -5,6 +5,7 @@ Code that takes what a test expects from such a file passes the test, and fails 
 
 import ast
 import re
+from doctest import DocTestParser
 from random import Random
 
 from sandbox_server.grading.variants.base import Edit, Variant
@@ -25,6 +26,21 @@ def is_data(path: str) -> bool:
     return not path.endswith(_CODE)
 
 
+def _wanted(text: str) -> set[int] | None:
+    """The lines that a document's doctests expect as output, from 0; None if it has none: then all lines say something.
+
+    With another input than the test's, right code may well give the same.
+    """
+    try:
+        examples = DocTestParser().get_examples(text)
+    except ValueError:  # not a document after all
+        return None
+    if not examples:
+        return None
+    starts = ((one.lineno + one.source.count("\n"), one.want.count("\n")) for one in examples)
+    return {line for start, count in starts for line in range(start, start + count)}
+
+
 def variants_of_data(text: bytes, base: bytes, rng: Random) -> list[Variant]:
     """Up to `MOST` variants, each of one place in the lines that the repository's `base` does not have.
 
@@ -33,10 +49,11 @@ def variants_of_data(text: bytes, base: bytes, rng: Random) -> list[Variant]:
     if len(text) > MOST_BYTES:
         return []
     there = set(base.split(b"\n"))
+    wanted = _wanted(text.decode())
     places: list[tuple[int, int]] = []
     start = 0
-    for line in text.split(b"\n"):
-        if line not in there:
+    for number, line in enumerate(text.split(b"\n")):
+        if line not in there and (wanted is None or number in wanted):
             places += [(start + found.start(), start + found.end()) for found in _PLACE.finditer(line)]
         start += len(line) + 1
     made = []

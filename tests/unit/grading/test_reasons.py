@@ -94,6 +94,27 @@ def test_bare_names(name: str, short: str) -> None:
     assert bare(name) == short
 
 
+_DOCTEST = """
+=================================== FAILURES ===================================
+____________________________ [doctest] usage.rst _____________________________
+007 >>> roman(4)
+Expected:
+    'VI'
+Got:
+    'IV'
+
+/testbed/docs/usage.rst:7: DocTestFailure
+=========================== short test summary info ============================
+FAILED docs/usage.rst::usage.rst
+"""
+
+
+def test_a_document_that_says_something_else_is_right() -> None:
+    """No document of doctests was altered."""
+    assert right(_DOCTEST, ["docs/usage.rst::usage.rst"], ())
+    assert not right(_DOCTEST, ["docs/other.rst::other.txt"], ())
+
+
 def test_only_an_assertion_is_right() -> None:
     """A variant that breaks the test itself would be met by nothing, and so would say nothing."""
     assert right(_PYTEST, ["tests/test_a.py::test_parse[a]"], ())

@@ -79,3 +79,10 @@ def test_only_new_values_are_altered() -> None:
     assert len(variants_of_data(b"word " * 100, b"", Random(1))) == MOST
     assert not variants_of_data(b"word " * 20_000, b"", Random(1))
     assert is_data("a/x.snap") and is_data("golden.json") and not any(map(is_data, ("a.py", "a.test.ts", "tox.ini")))
+
+
+def test_of_a_document_with_doctests_only_the_output_is_altered() -> None:
+    """With other input than the test's, right code may give what the test expects."""
+    text = b"A document\n\nsome words\n>>> f(10)\n'ten'\n>>> for n in f(20):\n...     print(n)\n30\n\nand others\n"
+    made = variants_of_data(text, b"", Random(1))
+    assert {text[edit.start : edit.end] for variant in made for edit in variant.edits} == {b"ten", b"30"}
