@@ -33,7 +33,7 @@ from sandbox_server.grading.reasons import failures, of, right, tells_of
 from sandbox_server.grading.run_gate import RunGate
 from sandbox_server.grading.stubbing import fix_changes, limited, read_fix, stub_passes
 from sandbox_server.grading.variants.base import Unit, Variant
-from sandbox_server.grading.variants.data import is_data, variants_of_data
+from sandbox_server.grading.variants.data import is_data, is_read, variants_of_data
 from sandbox_server.grading.variants.making import MOST_VARIANTS, module_unit, units, unnamed_units
 from sandbox_server.grading.variants.quiet import quiet
 from sandbox_server.verdicts import VerdictName
@@ -164,7 +164,7 @@ class Sifting:
                 self._units = [unit]
         self._files = {path: files[path].decode() for path in {unit.path for unit in self._units}}
         if self._named:
-            data = {path: text for path, text in sorted(texts.tests.items()) if is_data(path)}
+            data = {path: text for path, text in sorted(texts.tests.items()) if is_data(path) or is_read(path, text)}
             self._data = await asyncio.to_thread(_of_data, data, base, Random(seed))
             self._files |= {unit.path: data[unit.path].decode() for unit in self._data}
 
@@ -221,7 +221,10 @@ class Sifting:
             self._count += 1
             return await run_under(self._runs, self._instance, self._gold, self._files, [unit], {0: unit.variants[0]})
 
-        for unit in await units_of_data(self._data if weak else (), weak, self._always, self._told, gold):
+        bare = weak - {test for at in swapped & self._kept.keys() for test in self._units[at].tests}
+        # Python that tests read may as well be what they import: it is tried only where there is nothing else.
+        data = [unit for unit in self._data if is_data(unit.path) or bare]
+        for unit in await units_of_data(data if weak else (), weak, self._always, self._told, gold):
             met = [at for at in swapped & self._kept.keys() if set(unit.tests) & set(self._units[at].tests)]
             # A test belongs to one unit, or it would be altered where another one leaves it true.
             if all(set(self._units[at].tests) <= set(unit.tests) for at in met):

@@ -2,11 +2,13 @@
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from sandbox_server.grading.variants.base import Edit, Source
-from sandbox_server.grading.variants.expected import Function, tail
+from sandbox_server.grading.variants.expected import Function, bound, tail
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +30,45 @@ class Case:
 Table = tuple[Case, ...]
 
 
-def tables(function: Function) -> list[Table]:
+def tables(source: Source, function: Function) -> list[Table]:
     """The tables of the function's `parametrize` decorators, in the order they form a name; [] if unreadable."""
-    found: list[Table] = []
-    for decorator in reversed(function.decorator_list):
-        if isinstance(decorator, ast.Call) and tail(decorator.func) == "parametrize":
-            table = _table(decorator)
-            if not table:
-                return []
-            found.append(table)
-    return found
+    found = [_table(decorator, rows_of(source, decorator)) for decorator in reversed(_parametrizing(function))]
+    return found if all(found) else []
+
+
+def _parametrizing(function: Function) -> list[ast.Call]:
+    return [
+        decorator
+        for decorator in function.decorator_list
+        if isinstance(decorator, ast.Call) and tail(decorator.func) == "parametrize"
+    ]
+
+
+def rows_of(source: Source, decorator: ast.Call) -> ast.expr | None:
+    """The rows of a `parametrize`, in it or behind a name that nothing else in the file reads."""
+    rows = decorator.args[1] if len(decorator.args) > 1 else None
+    return _read_once(source).get(rows.id) if isinstance(rows, ast.Name) else rows
+
+
+def named_rows(source: Source, function: Function) -> list[ast.expr]:
+    """The rows of its `parametrize` decorators that stand outside of the function."""
+    found = ((decorator, rows_of(source, decorator)) for decorator in _parametrizing(function))
+    return [rows for decorator, rows in found if rows is not None and rows is not decorator.args[1]]
+
+
+@lru_cache(maxsize=8)
+def _read_once(source: Source) -> Mapping[str, ast.expr]:
+    """Names of the module that are bound once and read once, with their values."""
+    used = Counter(
+        (node.id, type(node.ctx) is ast.Load) for node in ast.walk(source.tree) if isinstance(node, ast.Name)
+    )
+    return {
+        name: values[0]
+        for statement in source.tree.body
+        if isinstance(statement, ast.Assign | ast.AnnAssign)
+        for name, values in bound(statement)
+        if used[name, True] == used[name, False] == 1
+    }
 
 
 def parameters(found: Sequence[Table]) -> dict[str, object]:
@@ -83,8 +114,8 @@ def labelled(source: Source, case: Case, word: str) -> tuple[Edit, ...]:
     return ()
 
 
-def _table(decorator: ast.Call) -> Table:
-    if len(decorator.args) < 2 or not isinstance(decorator.args[1], ast.List | ast.Tuple):
+def _table(decorator: ast.Call, listed: ast.expr | None) -> Table:
+    if not isinstance(listed, ast.List | ast.Tuple):
         return ()
     names = _names(decorator.args[0])
     keywords = {keyword.arg: keyword.value for keyword in decorator.keywords}
@@ -93,7 +124,7 @@ def _table(decorator: ast.Call) -> Table:
     ids = keywords.get("ids")
     if ids is not None and not isinstance(ids, ast.List | ast.Tuple):
         return ()  # a function that computes ids
-    rows = [_case(names, row, at, ids) for at, row in enumerate(decorator.args[1].elts)]
+    rows = [_case(names, row, at, ids) for at, row in enumerate(listed.elts)]
     return tuple(row for row in rows if row) if all(rows) else ()
 
 

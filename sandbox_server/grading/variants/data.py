@@ -8,13 +8,14 @@ import re
 from doctest import DocTestParser
 from random import Random
 
-from sandbox_server.grading.variants.base import Edit, Variant
+from sandbox_server.grading.variants.base import Edit, Source, Variant
+from sandbox_server.grading.variants.finding import functions
 from sandbox_server.grading.variants.lexing import SUFFIXES
 from sandbox_server.grading.variants.literals import others
 
 MOST = 8
 """Places tried in each file; each costs a run."""
-MOST_BYTES = 64 << 10
+MOST_BYTES = 256 << 10
 """Larger files stay as they are: each run of a certificate would be sent them."""
 _CODE = (".py", ".pyi", ".pyx", ".sh", ".rb", ".php", ".c", ".h", ".cc", ".cpp", ".cfg", ".toml", ".ini", *SUFFIXES)
 _PLACE = re.compile(rb"""(?<![\w.\\-])(?:[A-Za-z]{3,40}|\d{1,15})(?![\w.]|["']?[ ]*:)""")
@@ -24,6 +25,14 @@ _PLACE = re.compile(rb"""(?<![\w.\\-])(?:[A-Za-z]{3,40}|\d{1,15})(?![\w.]|["']?[
 def is_data(path: str) -> bool:
     """Whether a file of that name holds neither code nor a configuration."""
     return not path.endswith(_CODE)
+
+
+def is_read(path: str, text: bytes) -> bool:
+    """Whether it is Python without tests: code that tests read, as those of formatters and linters do, or import."""
+    if not path.endswith(".py"):
+        return False
+    source = Source.of(path, text)
+    return source is None or not functions(source)
 
 
 def _wanted(text: str) -> set[int] | None:

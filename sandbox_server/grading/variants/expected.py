@@ -150,13 +150,14 @@ def bindings(function: Function) -> dict[str, list[ast.expr]]:
     for node in ast.walk(function):
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
             stored[node.id] += 1
-        for name, values in _bound(node):
+        for name, values in bound(node):
             known[name] += 1
             found.setdefault(name, []).extend(values)
     return {name: values for name, values in found.items() if known[name] == stored[name]}
 
 
-def _bound(node: ast.AST) -> Iterator[tuple[str, list[ast.expr]]]:
+def bound(node: ast.AST) -> Iterator[tuple[str, list[ast.expr]]]:
+    """(name, expressions) for each name that the statement binds in a way that can be read."""
     match node:
         case ast.Assign(targets=[ast.Name(id=name)], value=value):
             yield name, [value]

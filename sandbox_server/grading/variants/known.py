@@ -3,9 +3,10 @@
 import ast
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from sandbox_server.grading.variants.base import Source, Variant
-from sandbox_server.grading.variants.expected import Function
+from sandbox_server.grading.variants.cases import named_rows
 from sandbox_server.grading.variants.finding import Found, functions
 
 Places = Sequence[tuple[int, int]]
@@ -24,7 +25,7 @@ class Known:
         for source in sources:
             self._statements.update(map(ast.dump, _statements(source.tree)))
             for found in functions(source):
-                rows = {ast.dump(row) for row in _rows(found.function)}
+                rows = {ast.dump(row) for row in _rows(found)}
                 for key in _keys(found):
                     self._rows.setdefault(key, set()).update(rows)
 
@@ -33,7 +34,7 @@ class Known:
         rows = frozenset[str]().union(*(self._rows.get(key, ()) for key in _keys(found)))
         there: list[ast.stmt | ast.expr] = [
             *(one for one in _statements(found.function) if ast.dump(one) in self._statements),
-            *(one for one in _rows(found.function) if ast.dump(one) in rows),
+            *(one for one in _rows(found) if ast.dump(one) in rows),
         ]
         return [(found.source.start(one), found.source.end(one)) for one in there]
 
@@ -60,9 +61,10 @@ def _statements(tree: ast.AST) -> Iterator[ast.stmt]:
     return (node for node in ast.walk(tree) if isinstance(node, ast.stmt) and not isinstance(node, defining))
 
 
-def _rows(function: Function) -> Iterator[ast.expr]:
-    """The parts of lists, tuples, sets and dictionaries that have several parts themselves."""
-    for node in ast.walk(function):
+def _rows(found: Found) -> Iterator[ast.expr]:
+    """The parts of lists, tuples, sets and dictionaries that have several parts themselves; its cases elsewhere too."""
+    trees = (found.function, *named_rows(found.source, found.function))
+    for node in chain.from_iterable(map(ast.walk, trees)):
         match node:
             case ast.List(elts=parts) | ast.Tuple(elts=parts) | ast.Set(elts=parts) | ast.Dict(values=parts):
                 yield from (part for part in parts if _is_row(part))

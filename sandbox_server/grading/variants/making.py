@@ -85,7 +85,7 @@ def _sources(files: Mapping[str, bytes]) -> list[Source]:
 
 
 def _units(found: Found, pools: _Pools, known: Places, rng: Random) -> Iterator[Unit]:
-    cases = tables(found.function)
+    cases = tables(found.source, found.function)
     scope = scope_of(found.source, found.function, parameters(cases))
     whole = _whole(found, pools, scope, known, rng)  # this also finds the parameters that are expectations
     by_case = list(_of_cases(found, cases, scope, known, rng)) if cases else []
@@ -99,7 +99,7 @@ def _units(found: Found, pools: _Pools, known: Places, rng: Random) -> Iterator[
 
 def _with_cases(found: Found, pools: _Pools, known: Places, rng: Random) -> Unit:
     """One unit for a function and its cases: without test names the cases cannot be told apart."""
-    cases = tables(found.function)
+    cases = tables(found.source, found.function)
     scope = scope_of(found.source, found.function, parameters(cases))
     whole = _whole(found, pools, scope, known, rng)  # this also finds the parameters that are expectations
     rows = []

@@ -62,6 +62,18 @@ async def test_what_stands_in_a_file_of_data_is_altered_there(together: bool) ->
     assert {unit.path for unit in made.units} == set(made.files) == {_DATA} and not made.focus
 
 
+@pytest.mark.parametrize("swapped", [False, True])
+async def test_python_that_tests_read_is_altered_where_nothing_else_can_be(
+    monkeypatch: pytest.MonkeyPatch, swapped: bool
+) -> None:
+    """Tests of formatters read `cases/*.py`, and stand in a file that the test patch does not touch."""
+    monkeypatch.setattr(f"{__name__}._DATA", "tests/cases/one.py")
+    runs = Reading(2)
+    runs.tests = _TESTS if swapped else ""
+    made = await Certifying(runs, Kept()).variants(_task(), "k")
+    assert {unit.path for unit in made.units} == {PATH if swapped else "tests/cases/one.py"}
+
+
 async def test_it_stays_where_the_tests_say_what_they_expect() -> None:
     """It costs runs."""
     runs = Reading(2)
@@ -77,7 +89,7 @@ def test_only_new_values_are_altered() -> None:
     assert was == {b"other", b"word", b"34"}
     assert all(edited(text, [variant]) != text for variant in made)
     assert len(variants_of_data(b"word " * 100, b"", Random(1))) == MOST
-    assert not variants_of_data(b"word " * 20_000, b"", Random(1))
+    assert not variants_of_data(b"word " * 60_000, b"", Random(1))
     assert is_data("a/x.snap") and is_data("golden.json") and not any(map(is_data, ("a.py", "a.test.ts", "tox.ini")))
 
 

@@ -182,3 +182,40 @@ def test_a_value_beyond_a_tolerance_of_the_tests_own(line: str, values: set[str]
     found = [variant for unit in made(text, f"{_PATH}::test_x") for variant in unit.variants if variant.kind == "value"]
     assert {edit.text for variant in found for edit in variant.edits} <= values
     assert bool(found) is bool(values)
+
+
+_NAMED = """
+    CASES = [
+        (10, "ten"),
+        (20, "twenty"),
+    ]
+    {0}
+
+    @pytest.mark.parametrize("n, word", CASES, ids=["a", "b"])
+    def test_x(n, word):
+        assert f(n) == word
+    """
+
+
+def test_cases_behind_a_name() -> None:
+    """Only the opposite of the assertion could be said, which code that turns all results round meets."""
+    text = _NAMED.format("")
+    ids = [f"{_PATH}::test_x[{case}]" for case in "ab"]
+    found = made(text, *ids)
+    assert [unit.tests for unit in found] == [(ids[0],), (ids[1],)]
+    assert all(line.startswith("(10, ") for line in changed(text, found[0]))
+    assert [unit.tests for unit in made(text, ids[1], kept=(ids[0],))] == [(ids[1],)]
+    # what others read too would make their tests false
+    shared = made(_NAMED.format("OTHERS = CASES"), *ids)
+    assert [{variant.kind for variant in unit.variants} for unit in shared] == [{"swap"}]
+
+
+def test_cases_behind_a_name_that_the_repository_has() -> None:
+    old, new = (
+        textwrap.dedent(_NAMED.format("").replace('        (20, "twenty"),\n', more))
+        for more in ("", '    (20, "x y"),\n')
+    )
+    old = old.replace(', "b"]', "]")
+    ids = [f"{_PATH}::test_x[{case}]" for case in "ab"]
+    found = units({_PATH: new.encode()}, ids, [], seed="", base={_PATH: old.encode()})
+    assert [unit.public for unit in found] == [True, False]
