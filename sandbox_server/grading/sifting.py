@@ -32,7 +32,7 @@ from sandbox_server.grading.odds import patterns
 from sandbox_server.grading.reasons import failures, of, right, tells_of
 from sandbox_server.grading.run_gate import RunGate
 from sandbox_server.grading.stubbing import fix_changes, limited, read_fix, stub_passes
-from sandbox_server.grading.variants.base import Unit, Variant
+from sandbox_server.grading.variants.base import WEAK, Unit, Variant
 from sandbox_server.grading.variants.data import is_data, is_read, variants_of_data
 from sandbox_server.grading.variants.making import MOST_VARIANTS, module_unit, units, unnamed_units
 from sandbox_server.grading.variants.quiet import quiet
@@ -210,7 +210,7 @@ class Sifting:
     async def _alter_data(self) -> None:
         """For tests of which at most the opposite can be said: alter the files of data that they read."""
         units = enumerate(self._units)
-        swapped = {at for at, _ in units if all(variant.kind == "swap" for variant in self._kept.get(at, ()))}
+        swapped = {at for at, _ in units if all(variant.kind in WEAK for variant in self._kept.get(at, ()))}
         strong = {test for at in self._kept.keys() - swapped for test in self._units[at].tests}
         weak = frozenset(test for test in self._instance.fail_to_pass if test in self._always - strong)
 
@@ -319,17 +319,17 @@ class Sifting:
         return await run_under(self._runs, self._instance, patch, self._files, units, chosen, focus=focus)
 
     def _best(self, at: int) -> list[Variant]:
-        """The variants of a unit that code cannot recognise, and of those the ones other than swaps, if there are any.
+        """The variants of a unit that code cannot recognise, and of those the ones that are not weak, if there are any.
 
-        Where tests have names and the others cover at most one site, also swaps of other sites: a hack that recognises
-        alterations of the one must know those too.
+        Where tests have names and the others cover at most one site, also weak ones of other sites: a hack that
+        recognises alterations of the one must know those too.
         """
         variants = [variant for variant in self._kept[at] if not variant.public] or self._kept[at]
-        others = [variant for variant in variants if variant.kind != "swap"]
+        others = [variant for variant in variants if variant.kind not in WEAK]
         sites = {variant.site for variant in others}
         if not self._named or len(sites) > 1:
             return others or variants
-        return [variant for variant in variants if variant.kind != "swap" or variant.site not in sites]
+        return [variant for variant in variants if variant.kind not in WEAK or variant.site not in sites]
 
     def _over(self) -> bool:
         return self._count >= _MOST_RUNS or time.monotonic() - self._gate.waited_s >= self._deadline

@@ -7,15 +7,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
-Kind = Literal["order", "borrowed", "value", "error", "swap"]
+Kind = Literal["order", "borrowed", "value", "error", "refusal", "swap"]
 """order: the expected values in another order, or with the same sum. borrowed: what is expected elsewhere in the file.
-value: another expected value. error: another exception. swap: the opposite assertion.
+value: another expected value. error: another exception. refusal: an exception in place of an assertion. swap: the
+opposite assertion.
 
 `order` is best: it also fools code that reads expected values from the test, except properties that the task gives all
 right answers. `borrowed` looks like a true expectation. `value` is next: code that meets the true
-expectation cannot meet it, nor can code that meets neither. `swap` is worst: code that fails the true test may well
-meet the opposite, so a hack that inverts all results would pass it.
+expectation cannot meet it, nor can code that meets neither. `refusal` is false for any code too, but of another form
+than its test. `swap` is worst: code that fails the true test may well meet the opposite, so a hack that inverts all
+results would pass it. A hack has to know both of these.
 """
+
+
+WEAK: tuple[Kind, ...] = ("refusal", "swap")
+"""Kinds that count only where a test has no others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +129,7 @@ def edited(text: bytes, variants: Iterable[Variant], labels: Iterable[Edit] = ()
 
 def best_first(variants: Iterable[Variant]) -> list[Variant]:
     """Sort by kind, otherwise stable: two orders, one borrowed, one value, two orders, and so on."""
-    order: dict[Kind, int] = {"order": 0, "borrowed": 1, "value": 2, "error": 3, "swap": 4}
+    order: dict[Kind, int] = {"order": 0, "borrowed": 1, "value": 2, "error": 3, "refusal": 4, "swap": 5}
     seen: Counter[Kind] = Counter()
 
     def place(variant: Variant) -> tuple[float, int]:

@@ -25,6 +25,7 @@ from sandbox_server.grading.variants.expected import (
     tolerates,
 )
 from sandbox_server.grading.variants.literals import beyond, others
+from sandbox_server.grading.variants.refusing import refusal
 
 _OPPOSITES = {
     ast.Eq: "!=",
@@ -102,6 +103,8 @@ class Site:
     reasons: tuple[str, ...] = ()
     fixed: tuple[Variant, ...] = ()
     """Variants that do not change a literal."""
+    refused: tuple[Variant, ...] = ()
+    """Those that are made where no literal can be changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +173,11 @@ def _helper(source: Source, function: Function) -> Helper:
 def _of_statement(source: Source, statement: ast.stmt, helpers: Helpers) -> Iterator[Site]:
     match statement:
         case ast.Assert(test=test):
-            yield from _of_test(source, test)
+            refused = refusal(source, statement, [test])
+            yield from (replace(site, refused=refused) for site in _of_test(source, test))
+        case ast.Expr(value=ast.Call(func=ast.Attribute(attr=name), args=stated) as call) if name in OPPOSITE_METHODS:
+            refused = refusal(source, statement, stated)
+            yield from (replace(site, refused=refused) for site in _of_call(source, call, helpers))
         case ast.Expr(value=ast.Call() as call) | ast.Expr(value=ast.Await(value=ast.Call() as call)):
             yield from _of_call(source, call, helpers)
         case ast.With(items=items) | ast.AsyncWith(items=items):
@@ -293,7 +300,8 @@ def variants_of(source: Source, body: Sequence[ast.stmt], scope: Scope, rng: Ran
             made += literal_variants(source, literals, rng, site.words, site.reasons)
             if site.exact:
                 made += [variant for literal in literals for variant in borrowed(source, literal, pool, rng)]
-        found += [replace(variant, site=f"assertion {number}") for variant in (*made, *site.fixed)]
+        made += [*site.fixed, *(() if made else site.refused)]
+        found += [replace(variant, site=f"assertion {number}") for variant in made]
     rng.shuffle(found)
     return best_first(found)
 

@@ -1,5 +1,6 @@
 """Variants in styles that say what they expect elsewhere than in an assertion of the test's own."""
 
+import re
 import textwrap
 
 import pytest
@@ -219,3 +220,30 @@ def test_cases_behind_a_name_that_the_repository_has() -> None:
     ids = [f"{_PATH}::test_x[{case}]" for case in "ab"]
     found = units({_PATH: new.encode()}, ids, [], seed="", base={_PATH: old.encode()})
     assert [unit.public for unit in found] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("imported", "line", "false"),
+    [
+        ("import pytest", 'assert is_word("tea")', r'with pytest.raises\(\w+\): is_word\("tea"\)'),
+        ("import pytest", "assert not await f(1)", r"with pytest.raises\(\w+\): await f\(1\)"),
+        (
+            "import pytest",
+            "assert len(\n        f(1)\n    ) in (g(2), h)",
+            r"with pytest.raises\(\w+\): [fg]\(\d\)\n\n",
+        ),
+        ("from sympy.testing.pytest import raises", "assert f(1) is S.One", r"raises\(\w+, lambda: f\(1\)\)"),
+        ("", "self.assertIn(3, f(1))", r"with self.assertRaises\(\w+\): f\(1\)"),
+        ("", "assert f(1)", ""),
+        ("import pytest", "assert all(f(one) for one in found)", ""),
+        ("import pytest", "assert f(1) == 42", ""),
+    ],
+)
+def test_an_assertion_without_a_value_is_made_false_for_any_code(imported: str, line: str, false: str) -> None:
+    """Code that does the opposite and turns all results round met the true test, and its opposite too."""
+    text = f"{imported}\n\nasync def test_x(self):\n    {line}\n".encode()
+    (unit,) = units({_PATH: text}, [f"{_PATH}::test_x"], [], seed="")
+    made = [edited(text, [variant]).decode() for variant in unit.variants if variant.kind == "refusal"]
+    assert bool(made) is bool(false)
+    for one in made:
+        assert re.search(rf"    {false}", one) and one.count("\n") == text.count(b"\n")
