@@ -16,8 +16,8 @@ from sandbox_server.grading.variants.expected import tail
 _PYTEST = re.compile(rb"^import pytest$", re.MULTILINE)
 _RAISES = re.compile(rb"^from [\w.]*pytest import .*\braises\b", re.MULTILINE)
 _METHODS = re.compile(r"assert[A-Z]\w*")
-_APART = ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
-"""Names within these are not known outside of them."""
+_APART = ast.BoolOp | ast.IfExp | ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+"""What is within these may not be called by the true test, or needs names that are not known outside of them."""
 
 
 def refusal(source: Source, statement: ast.stmt, stated: Sequence[ast.expr]) -> tuple[Variant, ...]:
@@ -42,7 +42,8 @@ def refusal(source: Source, statement: ast.stmt, stated: Sequence[ast.expr]) -> 
 
 def _called(stated: Sequence[ast.expr]) -> ast.expr | None:
     """The outermost call in them that is no built-in function's."""
-    parts = list(stated)
+    both = [one.values if isinstance(one, ast.BoolOp) and isinstance(one.op, ast.And) else [one] for one in stated]
+    parts = [part for some in both for part in some]
     for part in parts:
         if isinstance(part, ast.Await) or (
             isinstance(part, ast.Call) and not hasattr(builtins, tail(part.func) or "len")

@@ -261,7 +261,8 @@ def _of_call(source: Source, call: ast.Call, helpers: Helpers) -> Iterator[Site]
         yield Site((call.args[0],))
     elif name in _CALLED_METHODS:
         keywords = [keyword.value for keyword in call.keywords if keyword.arg != "any_order"]
-        yield Site((*call.args, *keywords), exact=True)
+        # Right code may make more calls than gold, among them one that is expected elsewhere.
+        yield Site((*call.args, *keywords), exact="_any_" not in name and "_has_" not in name)
     elif name in _LINE_METHODS and call.args:
         yield Site((call.args[0],), words=True, reasons=("Failed",))
     elif helper := helpers.get(name):

@@ -236,6 +236,8 @@ def test_cases_behind_a_name_that_the_repository_has() -> None:
         ("", "self.assertIn(3, f(1))", r"with self.assertRaises\(\w+\): f\(1\)"),
         ("", "assert f(1)", ""),
         ("import pytest", "assert all(f(one) for one in found)", ""),
+        ("import pytest", "assert f(1) and g", r"with pytest.raises\(\w+\): f\(1\)"),
+        ("import pytest", "assert g or f(1)", ""),
         ("import pytest", "assert f(1) == 42", ""),
     ],
 )
