@@ -3,9 +3,11 @@
 import ast
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
+
+T = TypeVar("T")
 
 Kind = Literal["order", "borrowed", "value", "error", "refusal", "swap"]
 """order: the expected values in another order, or with the same sum. borrowed: what is expected elsewhere in the file.
@@ -160,7 +162,7 @@ def overlap(one: Variant, other: Variant) -> bool:
     return any((a.start < b.end and b.start < a.end) or a.start == b.start for a in one.edits for b in other.edits)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Source:
     """A parsed test file."""
 
@@ -169,6 +171,7 @@ class Source:
     tree: ast.Module
     _lines: Sequence[int] = field(repr=False)
     """Byte offset of each line."""
+    _found: dict[Callable[["Source"], Any], Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, path: str, text: bytes) -> "Source | None":
@@ -183,6 +186,13 @@ class Source:
         for line in text.split(b"\n"):
             lines.append(lines[-1] + len(line) + 1)
         return cls(path, text, tree, lines)
+
+    def once(self, find: Callable[["Source"], T]) -> T:
+        """`find(self)`, which reads the whole file, found once."""
+        if find not in self._found:
+            self._found[find] = find(self)
+        found: T = self._found[find]
+        return found
 
     def start(self, node: ast.expr | ast.stmt) -> int:
         """Offset of the node's first byte."""

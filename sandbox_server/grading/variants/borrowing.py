@@ -27,7 +27,11 @@ def borrowed(source: Source, literal: ast.expr, pool: Pool, rng: Random) -> list
 
 def draws(source: Source, node: ast.expr) -> int:
     """A number that cannot be computed without the file's true text; the same for the same place in it."""
-    return int.from_bytes(hashlib.sha256(source.text + source.start(node).to_bytes(8)).digest()[:4])
+    return int.from_bytes(hashlib.sha256(source.once(_digest) + source.start(node).to_bytes(8)).digest()[:4])
+
+
+def _digest(source: Source) -> bytes:
+    return hashlib.sha256(source.text).digest()
 
 
 def _value(node: ast.expr) -> object:

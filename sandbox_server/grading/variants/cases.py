@@ -5,7 +5,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from sandbox_server.grading.variants.base import Edit, Source
 from sandbox_server.grading.variants.expected import Function, bound, tail
@@ -47,7 +46,7 @@ def _parametrizing(function: Function) -> list[ast.Call]:
 def rows_of(source: Source, decorator: ast.Call) -> ast.expr | None:
     """The rows of a `parametrize`, in it or behind a name that nothing else in the file reads."""
     rows = decorator.args[1] if len(decorator.args) > 1 else None
-    return _read_once(source).get(rows.id) if isinstance(rows, ast.Name) else rows
+    return source.once(_read_once).get(rows.id) if isinstance(rows, ast.Name) else rows
 
 
 def named_rows(source: Source, function: Function) -> list[ast.expr]:
@@ -56,7 +55,6 @@ def named_rows(source: Source, function: Function) -> list[ast.expr]:
     return [rows for decorator, rows in found if rows is not None and rows is not decorator.args[1]]
 
 
-@lru_cache(maxsize=8)
 def _read_once(source: Source) -> Mapping[str, ast.expr]:
     """Names of the module that are bound once and read once, with their values."""
     used = Counter(

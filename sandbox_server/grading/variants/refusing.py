@@ -29,15 +29,23 @@ def refusal(source: Source, statement: ast.stmt, stated: Sequence[ast.expr]) -> 
     match statement:
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=owner, attr=name))) if _METHODS.fullmatch(name):
             text = f"with {source.segment(owner)}.assertRaises({kind}): {text}"
-        case ast.Assert() if _PYTEST.search(source.text):
+        case ast.Assert() if source.once(_has_pytest):
             text = f"with pytest.raises({kind}): {text}"
-        case ast.Assert() if _RAISES.search(source.text) and isinstance(called, ast.Call):
+        case ast.Assert() if source.once(_has_raises) and isinstance(called, ast.Call):
             text = f"raises({kind}, lambda: {text})"
         case _:
             return ()
     start, end = source.start(statement), source.end(statement)
     text += "\n" * (source.text.count(b"\n", start, end) - text.count("\n"))  # the lines below stay where they are
     return (Variant("refusal", (Edit(start, end, text),)),)
+
+
+def _has_pytest(source: Source) -> bool:
+    return _PYTEST.search(source.text) is not None
+
+
+def _has_raises(source: Source) -> bool:
+    return _RAISES.search(source.text) is not None
 
 
 def _called(stated: Sequence[ast.expr]) -> ast.expr | None:

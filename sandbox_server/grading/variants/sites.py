@@ -5,7 +5,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from random import Random
 
 from sandbox_server.grading.variants.arranging import arranged
@@ -135,7 +134,7 @@ def sites(source: Source, body: Iterable[ast.stmt], helpers: Helpers | None = No
 
     `helpers`: functions whose calls are sites; None: those of the file.
     """
-    helpers = helpers_of(source) if helpers is None else helpers
+    helpers = source.once(_helpers) if helpers is None else helpers
     for statement in body:
         yield from _of_statement(source, statement, helpers)
         for inner in ast.iter_child_nodes(statement):
@@ -145,8 +144,7 @@ def sites(source: Source, body: Iterable[ast.stmt], helpers: Helpers | None = No
                 yield from sites(source, inner.body, helpers)
 
 
-@lru_cache(maxsize=8)
-def helpers_of(source: Source) -> Helpers:
+def _helpers(source: Source) -> Helpers:
     """Functions other than tests, of whose name there is only one, that have parameters for what is expected."""
     defined = [
         node
