@@ -69,6 +69,28 @@ async def test_a_test_that_an_alteration_keeps_from_running_is_not_altered() -> 
     assert {unit.name for unit in made.units} == {"test_1", "test_2"}
 
 
+@pytest.mark.parametrize("imported", [True, False])
+async def test_an_opposite_that_the_unpatched_tree_meets_counts_beside_a_refusal(imported: bool) -> None:
+    """Of `assert f(1)` there was no false test at all, and code that forged its results was paid."""
+    tests = ("import pytest\n\n\n" if imported else "") + "def test_0():\n    assert f(1)\n"
+
+    class Stating(Runs):
+        async def read(self, instance: TaskInstance, paths: Iterable[str]) -> Texts:
+            return replace(await super().read(instance, paths), tests={PATH: tests.encode()})
+
+        async def run_altered(
+            self, instance: TaskInstance, patch: bytes, altered: Mapping[str, bytes], **how: Any
+        ) -> Run:
+            now = altered.get(PATH, tests.encode()).decode()
+            passes = "assert f(1)" in now if patch else "assert not f(1)" in now
+            passed = frozenset({"kept", *(instance.fail_to_pass if passes else ())})
+            return Run(VerdictName.RESOLVED if passes else VerdictName.UNRESOLVED, "", 0, 0, passed=passed)
+
+    made = await Certifying(Stating(1), Kept()).variants(task(1), "k")
+    kinds = [{variant.kind for variant in unit.variants} for unit in made.units]
+    assert kinds == ([{"refusal", "swap"}] if imported else [])
+
+
 @pytest.mark.parametrize(("builds", "runs"), [(True, 10), (False, 7)])
 async def test_the_unpatched_tree_is_run_once_where_the_tests_do_not_build_with_it(builds: bool, runs: int) -> None:
     """Each of its runs is a build in Java or Rust, and no expectation makes such a test run, let alone pass."""
