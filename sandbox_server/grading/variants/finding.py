@@ -128,7 +128,7 @@ class _Index:
             if there := [found for found in named if (found.source.path, found.owner) in near]:
                 return there
             seen.update(near)
-            near = [above for one in near for above in self._above(*one) if above not in seen]
+            near = list(dict.fromkeys(above for one in near for above in self._above(*one) if above not in seen))
         return []
 
     def _above(self, path: str, owner: str) -> Iterator[tuple[str, str]]:
