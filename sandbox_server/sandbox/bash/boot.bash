@@ -75,7 +75,7 @@ sweep() {
     clean=0
     kill -KILL "${victims[@]}" 2> /dev/null
   done
-  printf '\036L%s swept %s\036' "$token" "$pass" > /dev/tty
+  printf '\036L%s swept %s\036' "$token" "$pass"
 }
 {
   trap 'sweep tree' USR1

@@ -17,7 +17,11 @@ __sb_b() {
     builtin printf '%s\n%s\n' "$t" "$REPLY" >| /run/sandbox/mark
   fi
   __sb_n=$1
-  if [[ -t 1 ]]; then builtin printf '\036B%s\036' "$1"; else builtin printf '\036B%s\036' "$1" > /dev/tty; fi
+  if [[ -t 1 ]]; then
+    builtin printf '\036B%s\036' "$1"
+  else # gVisor's /dev/tty cannot be opened; 255 is bash's own descriptor of the terminal
+    { builtin printf '\036B%s\036' "$1" > /dev/tty || builtin printf '\036B%s\036' "$1" >&255; } 2> /dev/null
+  fi
   builtin return "$s"
 }
 
@@ -57,8 +61,7 @@ __sb_p() {
         builtin declare -g "PS1=\${__sb_i}"$'\036'"P$nonce \\u"$'\036'; then # it may be read-only
         __sb_i=$report
       else
-        # (gVisor's /dev/tty cannot be written)
-        builtin printf '%s' "$report" > /dev/tty || { [[ -t 1 ]] && builtin printf '%s' "$report"; }
+        builtin printf '%s' "$report" > /dev/tty || builtin printf '%s' "$report" >&255
         builtin declare -g PS1=$'\036'"P$nonce \\u"$'\036'
       fi
     } 2> /dev/null
