@@ -114,7 +114,9 @@ class Engine:
         future = asyncio.get_running_loop().run_in_executor(self._pool, method, self._api)
         future.add_done_callback(_look_at)
         try:
-            answer = await asyncio.wait_for(asyncio.shield(future), timeout_s or self._timeout_s + 5)
+            # not `wait_for`: that of Python 3.11 may swallow a cancellation
+            async with asyncio.timeout(timeout_s or self._timeout_s + 5):
+                answer = await asyncio.shield(future)
         except TimeoutError as e:
             detail = (
                 f"the Docker daemon at {self.url} did not answer within {timeout_s or self._timeout_s:g} s;"

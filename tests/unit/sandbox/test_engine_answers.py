@@ -2,6 +2,8 @@
 
 import asyncio
 import socket
+import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -134,3 +136,26 @@ async def test_a_host_without_processes_is_not_the_containers_fault(tmp_path: Pa
         runtime = DockerRuntime(engine, RuntimeConfig(node="n"))
         with pytest.raises(EngineUnavailable, match=r"host starts no further process.*SANDBOX_PIDS"):
             await runtime.create(spec())
+
+
+@pytest.mark.parametrize("later", range(6))
+async def test_an_answer_swallows_no_cancellation(tmp_path: Path, later: int) -> None:
+    """A limit that was over as the engine answered had no effect: a service that is never healthy was waited for."""
+    async with answering(tmp_path / "engine.sock", lambda: b"") as engine:
+        answers, asked = threading.Event(), threading.Event()
+
+        def method(api: object) -> None:
+            asked.set()
+            answers.wait(20)
+
+        call = asyncio.create_task(engine.call(method))
+        await asyncio.to_thread(asked.wait, 20)
+        answers.set()
+        time.sleep(0.2)  # noqa: ASYNC251 - until the answer waits for the loop
+        for _ in range(later):
+            await asyncio.sleep(0)
+        if call.cancel():
+            with pytest.raises(asyncio.CancelledError):
+                await call
+        else:
+            assert later > 1
