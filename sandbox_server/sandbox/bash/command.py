@@ -195,6 +195,9 @@ class ChannelProcess:
         self._sent.add(signal.SIGKILL)
         with suppress(SandboxLost):
             await self._channels.kill(self._begun)
+        self._close_after_kill()
+
+    def _close_after_kill(self) -> None:
         if self._end is None:
             self._timers.append(asyncio.get_running_loop().call_later(_AFTER_KILL_S, self._channel.exec_stream.close))
 
@@ -238,9 +241,12 @@ class ChannelProcess:
 
     async def _expired(self) -> None:
         try:
-            await self.kill_tree()
+            await self._channels.kill(self._begun)
+            self._close_after_kill()
         except ServiceError as e:
-            if isinstance(e, SandboxPaused):  # by somebody else, or `SandboxClock` would know: its time was not its own
+            # Paused by somebody else, or `SandboxClock` would know: its time was not its own. Lost: its container died
+            # under it, and gVisor did not end its output.
+            if isinstance(e, SandboxPaused | SandboxLost):
                 self._failure = e
             self._channel.exec_stream.close()  # the reader finds out why
 

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from sandbox_server.errors import SandboxExhausted, SandboxPaused
+from sandbox_server.errors import SandboxExhausted, SandboxLost, SandboxPaused
 from sandbox_server.grading.control import BrokeOff, blaming
 from sandbox_server.sandbox.bash import command, exec_channels
 from sandbox_server.sandbox.bash.clock import SandboxClock
@@ -87,6 +87,20 @@ async def test_a_pause_is_no_timeout() -> None:
         async with blaming(cast(Outside, SimpleNamespace(see=see)), "c", image="sha256:1", patch=b"x"):
             raise raised.value
     assert broken.value.outer, "no patch can do that"
+
+
+class Gone(Recording):
+    """A container that died, and whose engine has not ended the command's output, as gVisor's does not always."""
+
+    async def kill(self, begun: Begun) -> None:
+        raise SandboxLost("the container is not running")
+
+
+async def test_a_container_that_died_is_no_timeout() -> None:
+    """Tests whose container was killed under them were `timeout`, 0.0."""
+    async with asyncio.timeout(20):
+        with pytest.raises(SandboxLost):
+            await a_grading(_Stream(b""), Gone([], [])).wait()
 
 
 async def test_a_program_in_place_of_true_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
