@@ -155,7 +155,8 @@ __sb_of() {
 # highest process id before the command started), also processes that started later and were orphaned. Never forks, so
 # that it works at the process limit.
 __sb_kill() {
-  local tag=$2 command=$3 tick=$4 last=$5 pass clean=0 f line pid victims
+  local tag=$2 command=$3 tick=$4 last=$5 pass clean=0 f line pid victims held
+  local -a stopped=()
   for ((pass = 0; pass < 200; pass++)); do
     victims=()
     local -a parent=() marked=() late=() # by process id, so that parents are killed before their children
@@ -180,6 +181,11 @@ __sb_kill() {
       continue
     fi
     clean=0
+    if [[ ! -e /proc/$$/limits ]]; then # without a mark, a child that leaves the group is only known while its parent lives
+      held=${#stopped[@]}
+      for pid in "${victims[@]}"; do stopped[$pid]=1; done
+      ((${#stopped[@]} > held)) && { kill -STOP "${victims[@]}"; continue; }
+    fi
     kill -KILL "${victims[@]}"
   done
   printf '%s done\n' "$1" >&"$__sb_out"

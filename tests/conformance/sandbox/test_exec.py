@@ -111,7 +111,7 @@ async def test_large_output_is_bounded(shared: BashSandbox) -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000  # KiB
 
 
-ESCAPES = "escapes"
+ESCAPES, RESPAWNS = "escapes", "respawns"
 TREES = {
     "plain": "sleep 4711",
     "children": "sleep 4711 & sleep 4711 & wait",
@@ -119,7 +119,7 @@ TREES = {
     " (env -i setsid sh -c 'sleep 4711 & sleep 4711' &); sleep 4711",
     "deaf": "trap '' INT TERM HUP; setsid nohup sleep 4711 > /dev/null & sleep 4711",
     "stopped": "sleep 4711 & kill -STOP $!; kill -STOP $$",
-    "respawns": "while :; do sh -c 'setsid sleep 4711 &'; sleep 0.05; done",
+    RESPAWNS: "while :; do sh -c 'setsid sleep 4711 &'; sleep 0.05; done",
 }
 
 
@@ -129,7 +129,7 @@ TREES = {
         pytest.param(
             script,
             id=name,
-            marks=[unlike_gvisor(LEFT_BEHIND)] * (name == ESCAPES),
+            marks=[unlike_gvisor(LEFT_BEHIND)] * (name in (ESCAPES, RESPAWNS)),
         )
         for name, script in TREES.items()
     ],
@@ -201,6 +201,7 @@ async def test_without_a_shell(runtime: DockerRuntime, engine: Engine) -> None:
         await runtime.remove(sandbox.container_id)
 
 
+@unlike_gvisor("bounds no memory with --ignore-cgroups")
 async def test_out_of_memory_in_a_channel(sandbox: BashSandbox) -> None:
     """A test that eats all memory ends with its status; it must not take the session along silently."""
     result = await sandbox.exec(["tail", "/dev/zero"], timeout_s=60)
