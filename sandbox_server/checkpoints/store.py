@@ -276,12 +276,14 @@ class Checkpoints:
     # ---- room
 
     def _make_room(self) -> None:
+        if self.total_bytes <= self.most_bytes:
+            return
         for (sid, seq), oldest in list(self._known.items()):
-            if self.total_bytes <= self.most_bytes:
-                return
             if sid not in self.pinned and not oldest.stands:
                 log.info("checkpoint removed for others", sid=sid, seq=seq)
                 self.drop(oldest)
+                if self.total_bytes <= self.most_bytes:
+                    return
 
     def _let_go(self, names: list[str]) -> None:
         self._users.subtract(names)

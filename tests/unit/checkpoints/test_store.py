@@ -114,6 +114,27 @@ async def test_the_oldest_go_first(tmp_path: Path) -> None:
     assert len(blocks(tmp_path)) == 2
 
 
+async def test_sleepers_that_fill_the_folder_cost_little(tmp_path: Path) -> None:
+    """Each attempt of a further session sums all blocks once for each sleeper: 1,000 of them stall the server."""
+    sums = []
+
+    class Summed(Checkpoints):
+        @property
+        def total_bytes(self) -> int:
+            sums.append(1)
+            return super().total_bytes
+
+    store = Summed(tmp_path, most_bytes=30_000)
+    await store.open()
+    for number in range(20):
+        store.pinned.add(f"{number}")
+        await stored(store, 1, os.urandom(1_400), f"{number}")
+    sums.clear()
+    with pytest.raises(NotForkable, match="SANDBOX_CHECKPOINTS_MB"):
+        await stored(store, 1, os.urandom(9_000), "awake")
+    assert len(sums) < 5 and len(store._known) == 20
+
+
 async def test_what_stands_stays_until_it_is_released(tmp_path: Path) -> None:
     """A box's files go to make room for others, over a restart too; or they stay for ever."""
     store = Checkpoints(tmp_path, most_bytes=2_500_000)
