@@ -4,7 +4,6 @@ Only boxes in which nothing runs hibernate: then their files are their whole sta
 its container. Clients see a hibernating box as running.
 """
 
-import asyncio
 from dataclasses import dataclass
 
 from sandbox_server import clock, telemetry
@@ -12,17 +11,16 @@ from sandbox_server.boxes.processes import Processes
 from sandbox_server.boxes.sleeping import BoxSleep
 from sandbox_server.boxes.use import BoxUse
 from sandbox_server.boxes.view import BoxView
-from sandbox_server.errors import NotForkable, ServiceError, SessionBusy
 from sandbox_server.lifecycle import SessionState
 from sandbox_server.records import SessionKind, SessionRecord
 from sandbox_server.sandbox.base import Runtime
 from sandbox_server.sessions.data import SessionData
+from sandbox_server.starts.sleep_rounds import SleepRounds
 from sandbox_server.state.boxes import BoxFacts
 
 log = telemetry.logger(__name__)
 
 _FREE_WITHIN_S = 0.05  # for the lock of an unused box
-_AT_ONCE = 4  # boxes that are checkpointed at the same time
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,42 +52,23 @@ class BoxHibernation:
         self._processes = processes
         self._use = use
         self._config = config
-        self._tried: dict[str, float] = {}
-        """sid -> Unix seconds of the last attempt, for boxes that could not hibernate."""
+        self._rounds = SleepRounds("box", self._sleeps, idle_s=config.idle_s)
 
     async def look(self) -> None:
         """Hibernate all boxes that were idle for SANDBOX_HIBERNATE_S, a few at a time."""
         boxes = [one for one in await self._data.store.live(self._config.node) if one.kind is SessionKind.BOX]
-        self._tried = {record.sid: self._tried[record.sid] for record in boxes if record.sid in self._tried}
-        turns = asyncio.Semaphore(_AT_ONCE)
-        await asyncio.gather(*(self._try(record, turns) for record in boxes if self._due(record)))
-
-    def _due(self, record: SessionRecord) -> bool:
-        return clock.now() - self._tried.get(record.sid, 0.0) > self._config.idle_s and self._idle(record)
+        await self._rounds.round((one.sid for one in boxes), [one.sid for one in boxes if self._idle(one)])
 
     def _idle(self, record: SessionRecord) -> bool:
         if record.state != SessionState.LIVE or record.asleep or self._processes.listed(record.sid):
             return False
         return self._use.idle_for(record.sid, record.touched_at, clock.now()) > self._config.idle_s
 
-    async def _try(self, record: SessionRecord, turns: asyncio.Semaphore) -> None:
-        self._tried[record.sid] = clock.now()
-        result = "awake"
-        try:
-            async with turns, self._data.store.lock(record.sid, _FREE_WITHIN_S):
-                if await self._sleeps(record.sid):
-                    del self._tried[record.sid]
-                    result = "asleep"
-        except SessionBusy:
-            return  # in use
-        except NotForkable as error:
-            log.info("box does not sleep", sid=record.sid, why=error.detail)
-        except ServiceError as error:
-            result = error.code
-            log.warning("box does not sleep", sid=record.sid, code=error.code, error=error.detail)
-        telemetry.SLEEPS.labels(result).inc()
-
     async def _sleeps(self, sid: str) -> bool:
+        async with self._data.store.lock(sid, _FREE_WITHIN_S):
+            return await self._sleeps_unused(sid)
+
+    async def _sleeps_unused(self, sid: str) -> bool:
         record, box = await self._facts.with_session(sid)
         if record is None or box is None:
             return False

@@ -17,7 +17,6 @@ from sandbox_server.errors import (
     NotForkable,
     SandboxLost,
     ServiceError,
-    SessionBusy,
     SessionRestoring,
     StateUnavailable,
 )
@@ -30,13 +29,13 @@ from sandbox_server.sessions.checkpointing import Checkpointing, Filled, Origin
 from sandbox_server.sessions.config import SleepConfig
 from sandbox_server.sessions.data import SessionData
 from sandbox_server.starts.log import SessionLog
+from sandbox_server.starts.sleep_rounds import SleepRounds
 from sandbox_server.starts.starts import Starts
 
 log = telemetry.logger(__name__)
 
 _CHANGED = ("container_id", "touched_at", "cwd", "talk_turns", "notice", "differences")  # by waking
 _FREE_WITHIN_S = 0.05  # for the lock of an unused session
-_AT_ONCE = 4  # sessions that are checkpointed at the same time
 _DAMAGED = 3  # damaged checkpoints of one session that are replaced by older ones
 
 
@@ -61,47 +60,25 @@ class Sleeping:
         self._log = log
         self._config = config
         self._journals = Journals(data.store, data.history)
-        self._tried: dict[str, float] = {}
-        """sid -> Unix seconds of the last attempt, for sessions that could not sleep."""
+        self._rounds = SleepRounds("session", self._sleep, idle_s=config.hibernate_s)
 
     async def look(self) -> None:
         """Put all sessions to sleep that were idle for SANDBOX_HIBERNATE_S, a few at a time."""
         sessions = await self._data.store.live(self._config.node)
-        self._tried = {record.sid: self._tried[record.sid] for record in sessions if record.sid in self._tried}
         self._checkpointing.pinned.clear()
         self._checkpointing.pinned.update(record.sid for record in sessions if record.asleep)
-        slots = asyncio.Semaphore(_AT_ONCE)
-        await asyncio.gather(*(self._try(record, slots) for record in sessions if self._due(record)))
+        await self._rounds.round((one.sid for one in sessions), [one.sid for one in sessions if self._idle(one)])
 
-    def _due(self, record: SessionRecord) -> bool:
+    def _idle(self, record: SessionRecord) -> bool:
         if not record.kind.is_rollout or record.state != SessionState.LIVE or record.asleep:
             return False
-        since = max(record.touched_at, self._tried.get(record.sid, 0.0))
-        return record.node == self._config.node and clock.now() - since > self._config.hibernate_s
-
-    async def _try(self, record: SessionRecord, slots: asyncio.Semaphore) -> None:
-        self._tried[record.sid] = clock.now()
-        result = "awake"
-        try:
-            async with slots:
-                asleep = await self._sleep(record.sid)
-            if asleep:
-                del self._tried[record.sid]
-                result = "asleep"
-        except SessionBusy:
-            return  # in use
-        except NotForkable as error:
-            log.info("session does not sleep", sid=record.sid, why=error.detail)
-        except ServiceError as error:
-            result = error.code
-            log.warning("session does not sleep", sid=record.sid, code=error.code, error=error.detail)
-        telemetry.SLEEPS.labels(result).inc()
+        return record.node == self._config.node and clock.now() - record.touched_at > self._config.hibernate_s
 
     async def _sleep(self, sid: str) -> bool:
         store = self._data.store
         async with store.lock(sid, _FREE_WITHIN_S):
             record = await store.session(sid)
-            if record is None or record.state != SessionState.LIVE or record.asleep or await store.interrupted(sid):
+            if record is None or not self._idle(record) or await store.interrupted(sid):
                 return False
             instance = await self._data.instances.by_id(record.instance_id)
             sandbox = await self._runtime.attach(record.container_id)
