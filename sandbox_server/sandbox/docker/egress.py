@@ -34,6 +34,11 @@ log = telemetry.logger(__name__)
 _NFT = "/usr/sbin/nft"
 _RESOLVE_S = 10.0
 _HELPER_S = 30  # takes 0.2 s; on a host with many simultaneous starts, seconds
+_OWN_STACKS = ("runsc", "kata")
+"""In names of OCI runtimes that send packets past the rules of the container's network namespace.
+
+gVisor would also not see a network that is connected after its start.
+"""
 _MAX_RULES = 100_000  # bytes; one argument of a command can hold 128 KiB
 
 
@@ -50,8 +55,13 @@ class Guard:
         name_server: NameServer | None,
         node: str,
         token: str,
+        oci_runtime: str | None,
     ) -> None:
-        """`ceiling`: the rules for all sessions. `token`: label by which this process recognizes its helpers."""
+        """`ceiling`: the rules for all sessions. `token`: label by which this process recognizes its helpers.
+
+        `oci_runtime`: of the containers; None: the engine's own.
+        """
+        self._stack_of = oci_runtime if any(name in (oci_runtime or "") for name in _OWN_STACKS) else None
         self.resolvers = Resolvers(engine, image=image, node=node)
         self._refusals = Refusals(self._list_counter)
         self._name_server = name_server
@@ -118,6 +128,11 @@ class Guard:
         return [party for party in (self._ceiling if session else None, egress) if party is not None]
 
     async def _rules(self, parties: Sequence[Egress], beside: str = "") -> tuple[str, list[str]]:
+        if self._stack_of:
+            raise EgressUnavailable(
+                f"a sandbox of the OCI runtime {self._stack_of} has a network stack of its own, which the rules of its"
+                " host do not restrict; give it no network, or no rules, or unset SANDBOX_RUNTIME"
+            )
         names = sorted({name for party in parties for name in party.names})
         found = dict(zip(names, await asyncio.gather(*map(_addresses, names)), strict=True))
         if self._name_server is None and any(party.domains for party in parties):

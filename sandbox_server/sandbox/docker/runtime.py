@@ -81,6 +81,7 @@ class DockerRuntime:
             name_server=config.egress_dns,
             node=config.node,
             token=own_token,
+            oci_runtime=config.oci_runtime,
         )
 
     @staticmethod

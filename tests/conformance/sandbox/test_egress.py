@@ -16,8 +16,10 @@ from tests.deployment import bridge_gateway
 from tests.live.wire import wired
 from tests.waiting import eventually
 
-from .backends import Backend
+from .backends import Backend, unlike_gvisor
 from .specs import IMAGE, say, spec
+
+pytestmark = unlike_gvisor("has a network stack of its own, so that sandboxes with rules are refused")
 
 _OUTSIDE = "192.0.2.9"
 _CONNECT = """python3 -c '
@@ -206,6 +208,20 @@ async def test_a_container_made_without_domains_gets_none(backend: Backend) -> N
         with pytest.raises(EgressUnavailable, match="images build egress"):
             await older.run(sandbox.container_id, ["--port=53"])
         await older.remove(sandbox.container_id)
+    finally:
+        await runtime.remove(sandbox.container_id)
+
+
+async def test_rules_that_a_runtime_would_pass_by_are_refused(backend: Backend, runtime: DockerRuntime) -> None:
+    """gVisor's packets reach what the rules forbid: its own network stack sends them."""
+    gvisor = backend.runtime(node=runtime._config.node, oci_runtime="runsc", egress=Egress(()))
+    with pytest.raises(EgressUnavailable, match="runsc has a network stack of its own"):
+        await gvisor.create(spec(network="bridge"))
+    sandbox = await runtime.create(spec(network="bridge", with_shell=False))
+    try:
+        assert len(await gvisor.list()) == 1
+        with pytest.raises(EgressUnavailable, match="SANDBOX_RUNTIME"):
+            await gvisor.restrict(sandbox.container_id, None)
     finally:
         await runtime.remove(sandbox.container_id)
 

@@ -10,7 +10,7 @@ from sandbox_server.sandbox.egress import Egress, Target
 from sandbox_server.sandbox.services import HealthCheck, ServiceBounds, ServiceSpec
 from tests.waiting import eventually
 
-from .backends import Backend
+from .backends import Backend, unlike_gvisor
 from .specs import IMAGE, say, spec
 
 SERVE = ("python3", "-m", "http.server", "80")
@@ -52,6 +52,7 @@ async def test_one_that_never_is_healthy_leaves_nothing(backend: Backend) -> Non
     await eventually(none, 30)
 
 
+@unlike_gvisor("has a network stack of its own, so that sandboxes with rules are refused")
 async def test_rules_spare_services(backend: Backend) -> None:
     """A list of what sessions may reach cuts them off from their own services, or their services are a way round it."""
     if backend.name == "podman":
