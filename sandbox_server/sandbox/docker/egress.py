@@ -324,6 +324,22 @@ class Guard:
             await self._engine.call(lambda api: api.remove_container(helper, force=True, v=True))
 
 
+async def switch_network(engine: Engine, container_id: str, *, on: bool) -> bool:
+    """See `sandbox.base.Runtime.connect`."""
+    found: dict[str, Any] = await engine.call(lambda api: api.inspect_container(container_id))
+    if found["Config"].get("NetworkDisabled"):
+        return not on
+    if on != (engine.network in found["NetworkSettings"]["Networks"]):
+        await engine.call(
+            lambda api: (
+                api.connect_container_to_network(container_id, engine.network)
+                if on
+                else api.disconnect_container_from_network(container_id, engine.network, force=True)
+            )
+        )
+    return True
+
+
 async def _addresses(name: str) -> list[str]:
     try:
         async with asyncio.timeout(_RESOLVE_S):

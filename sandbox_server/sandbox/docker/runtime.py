@@ -20,9 +20,10 @@ from sandbox_server.sandbox.config import RuntimeConfig as RuntimeConfig
 from sandbox_server.sandbox.docker.container import DockerContainer
 from sandbox_server.sandbox.docker.cpu_time import CpuTimes
 from sandbox_server.sandbox.docker.creation import Own, create
-from sandbox_server.sandbox.docker.egress import Guard
+from sandbox_server.sandbox.docker.egress import Guard, switch_network
+from sandbox_server.sandbox.docker.endings import how_it_ended, remove
 from sandbox_server.sandbox.docker.engine import Engine
-from sandbox_server.sandbox.docker.freezing import freeze, is_frozen, not_held_up, thaw
+from sandbox_server.sandbox.docker.freezing import freeze, is_frozen, thaw
 from sandbox_server.sandbox.docker.group import Group
 from sandbox_server.sandbox.docker.images import Images
 from sandbox_server.sandbox.docker.labels import ASSIGNED, EGRESS, GROUP, NODE, ROLE, TOKEN
@@ -99,8 +100,14 @@ class DockerRuntime:
         folder = self._fifos.make() if spec.with_shell or spec.role is Role.SESSION else None
         try:
             async with self.services.beside(spec) as group:
-                async with self._looks if spec.mounts else self._boots:
-                    sandbox = await self._boot_container(spec, token, folder, group)
+                try:
+                    async with self._looks if spec.mounts else self._boots:
+                        sandbox = await self._boot_container(spec, token, folder, group)
+                except SandboxExhausted as error:  # nothing that a policy has made runs there yet
+                    raise EngineUnavailable(
+                        f"the engine's host starts no further process ({error.detail}); or SANDBOX_PIDS, or pids of the"
+                        f" instance, is too low for a container: {spec.limits.pids}"
+                    ) from error
                 await self._healthy(sandbox, spec)
         except BaseException as error:
             if isinstance(error, ImageUnavailable):
@@ -108,11 +115,6 @@ class DockerRuntime:
             self._held.discard(token)
             if folder is not None:
                 Fifos(folder).remove()
-            if isinstance(error, SandboxExhausted):  # of what a task brings, nothing runs yet
-                raise EngineUnavailable(
-                    f"the engine's host starts no further process ({error.detail}); or SANDBOX_PIDS, or pids of the"
-                    f" instance, is too low for a container: {spec.limits.pids}"
-                ) from error
             raise
         self._open[sandbox.container_id] = sandbox
         if spec.role is Role.SESSION:
@@ -152,7 +154,7 @@ class DockerRuntime:
             else:
                 await sandbox.begin()
         except SandboxLost as e:
-            how = await self._ended(container_id)
+            how = await how_it_ended(self._engine, container_id)
             sandbox.close()
             await asyncio.shield(self._undo(creating))
             raise ImageUnavailable(
@@ -220,7 +222,7 @@ class DockerRuntime:
                 if sandbox is None and not group:  # that of another server
                     group = await self.services.of(container_id)
                 await self._cpu.removing(container_id)
-                await self._remove(container_id)
+                await remove(self._engine, container_id)
                 if group:
                     await self.services.remove(group)
         finally:
@@ -257,18 +259,7 @@ class DockerRuntime:
 
     async def connect(self, container_id: str, *, on: bool) -> bool:
         """See `sandbox.base.Runtime.connect`."""
-        found: dict[str, Any] = await self._engine.call(lambda api: api.inspect_container(container_id))
-        if found["Config"].get("NetworkDisabled"):
-            return not on
-        if on != (self._engine.network in found["NetworkSettings"]["Networks"]):
-            await self._engine.call(
-                lambda api: (
-                    api.connect_container_to_network(container_id, self._engine.network)
-                    if on
-                    else api.disconnect_container_from_network(container_id, self._engine.network, force=True)
-                )
-            )
-        return True
+        return await switch_network(self._engine, container_id, on=on)
 
     async def restrict(self, container_id: str, egress: Egress | None) -> None:
         """See `sandbox.base.Runtime.restrict`."""
@@ -300,18 +291,6 @@ class DockerRuntime:
         await thaw(self._engine, container_id)
         if (sandbox := self._open.get(container_id)) is not None:
             sandbox.clock.go()
-
-    async def _remove(self, container_id: str) -> None:
-        try:
-            removal = self._engine.call(lambda api: api.remove_container(container_id, force=True, v=True))
-            await not_held_up(self._engine, container_id, removal)
-        except SandboxLost:
-            return  # gone, or its removal is in progress
-        except EngineUnavailable:
-            # 20.10 answers 500 to the second of two concurrent removals: check whether it still exists
-            with suppress(SandboxLost):
-                await self._engine.call(lambda api: api.inspect_container(container_id))
-                raise
 
     async def ping(self) -> None:
         """Return if the daemon answers. Raises EngineUnavailable."""
@@ -368,13 +347,6 @@ class DockerRuntime:
             with suppress(ServiceError):  # otherwise the reaper removes it
                 await asyncio.shield(self.remove(sandbox.container_id))
             raise
-
-    async def _ended(self, container_id: str) -> str:
-        with suppress(ServiceError):
-            found: dict[str, Any] = await self._engine.call(lambda api: api.inspect_container(container_id))
-            state = found["State"]
-            return f" (exit code {state['ExitCode']}{', out of memory' if state['OOMKilled'] else ''})"
-        return ""
 
     async def disk_usage(self, container_id: str = "") -> dict[str, int]:
         """Bytes in the writable layer by container id: of every container of this node, or of the one given.
