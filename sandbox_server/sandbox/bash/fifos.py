@@ -24,7 +24,10 @@ WORD = b"sandbox\n"
 _NAMES = ("in", "out")
 
 _PIECE = 1 << 16  # a FIFO holds as much
-_PAUSE_S = 0.001  # after reading a full FIFO: only a flood fills it, and may go on as fast as we read
+_PAUSE_S = 0.001  # between two reads of a flood, which may go on as fast as we read
+_FLOOD = 1 << 20
+"""Bytes of output since the last input from which on it is a flood. A terminal hands on 4 KB at a time, each of which
+would wake the server."""
 _DRAINED = 1 << 20  # most bytes that one `drain` reads, because another process may go on writing
 _FLAGS = os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC  # read-write: no end of file, no wait for a peer
 _LEFT_S = 600.0  # a folder older than this without a container is removed; a creation takes less
@@ -37,6 +40,8 @@ class Fifos:
         self._folder = folder
         self._in = self._out = -1
         self._waiting = bytearray()
+        self._said = 0
+        """Bytes read since the last input."""
         self._received: Callable[[bytes], None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -71,6 +76,7 @@ class Fifos:
         """Queue `data`. It stays in memory until the container reads it, or until `close`."""
         if self._loop is None:
             return
+        self._said = 0
         if not self._waiting:
             data = data[self._written(data) :]
             if data:
@@ -117,7 +123,7 @@ class Fifos:
 
     def _readable(self) -> None:
         loop, fd = self._loop, self._out
-        if self._read() == _PIECE and loop is not None and fd == self._out:
+        if (self._read() == _PIECE or self._said > _FLOOD) and loop is not None and fd == self._out:
             loop.remove_reader(fd)
             loop.call_later(_PAUSE_S, self._read_on, self._received)
 
@@ -133,6 +139,7 @@ class Fifos:
             data = os.read(self._out, _PIECE)
         except BlockingIOError:
             return 0
+        self._said += len(data)
         self._received(data)
         return len(data)
 
