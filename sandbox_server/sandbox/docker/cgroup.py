@@ -100,6 +100,23 @@ def thaw(container_id: str, *, root: Path = Path("/")) -> bool:
     return False
 
 
+def idle_file(file: Path) -> Path:
+    """The switch of the idle class beside a container's file for `cpu_s`. It may not exist."""
+    folder = file.parent
+    if file.name == "cpuacct.usage":
+        folder = Path(*("cpu" if part == "cpuacct" else part for part in folder.parts))
+    return folder / "cpu.idle"
+
+
+def write_idle(file: Path, *, idle: bool) -> bool:
+    """Put a container into the kernel's idle class (Linux 5.15) or out of it; whether that was possible."""
+    try:
+        file.write_text(str(int(idle)))
+    except OSError:
+        return False
+    return True
+
+
 def _paths(pid: int, root: Path) -> dict[str, str]:
     """Controllers ("" for version 2) -> the process's group."""
     lines = (root / f"proc/{pid}/cgroup").read_text().splitlines()

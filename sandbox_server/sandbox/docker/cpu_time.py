@@ -64,6 +64,11 @@ class CpuTimes:
         files = {one: path for one in ids if (path := self._files.get(one)) is not None}
         return await asyncio.to_thread(_read, files) if files else {}
 
+    def idle_file(self, container_id: str) -> Path | None:
+        """The switch of its idle class, if its CPU time has been read from a file."""
+        file = self._files.get(container_id)
+        return None if file is None else cgroup.idle_file(file)
+
     async def removing(self, container_id: str) -> None:
         """Read a container for the last time, if that is wanted. Raises nothing."""
         sid = self._sids.pop(container_id, None)

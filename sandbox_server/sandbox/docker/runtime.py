@@ -193,7 +193,7 @@ class DockerRuntime:
         if found["State"].get("Paused"):
             sandbox.clock.stop()
         if Role(labels[ROLE]) is Role.SESSION:
-            self._weights.watch(container_id, shares=found["HostConfig"].get("CpuShares") or 0)
+            self._weights.watch(container_id, shares=found["HostConfig"].get("CpuShares") or 0, adopted=True)
         self._meter(container_id, Role(labels[ROLE]), sid_of([found["Name"]], labels))
         return self._open.setdefault(container_id, sandbox)
 
