@@ -6,6 +6,8 @@ import contextlib
 import socket
 from collections.abc import Iterator
 
+_HELD: list[socket.socket] = []
+
 
 @contextlib.contextmanager
 def frozen() -> Iterator[str]:
@@ -29,7 +31,9 @@ def cut_off() -> Iterator[str]:
 
 
 def dead() -> str:
-    """Refuses connections."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{probe.getsockname()[1]}"
+    """Refuses connections. Nobody gets its port by chance; a server that sets SO_REUSEADDR can take it."""
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", 0))
+    _HELD.append(held)
+    return f"http://127.0.0.1:{held.getsockname()[1]}"

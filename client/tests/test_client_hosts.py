@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -173,8 +172,6 @@ async def test_nobody_is_well() -> None:
     """Hosts that all failed would never be asked again."""
     urls = [dead(), dead()]
     for _ in range(2):
-        async with SandboxClient(urls, timeouts=Timeouts(start_s=0.5)) as client:
+        async with SandboxClient(urls, timeouts=Timeouts(start_s=3)) as client:
             with pytest.raises(Unreachable):
                 await client.start(1)
-    with socket.create_server(("127.0.0.1", int(urls[0].rpartition(":")[2]))):
-        pass  # the port was free all the time
