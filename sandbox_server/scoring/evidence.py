@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from sandbox_server import telemetry
 from sandbox_server.catalogue.instance import HarborGrader, TaskInstance
-from sandbox_server.errors import SandboxLost, ServiceError
+from sandbox_server.errors import EngineUnavailable, SandboxLost, ServiceError
 from sandbox_server.sandbox.base import Runtime, Services
 
 log = telemetry.logger(__name__)
@@ -65,7 +65,7 @@ async def of_services(services: Services, container_id: str, grader: HarborGrade
     """Run the task's commands in its services, then take its artifacts of them.
 
     Raises:
-        EngineUnavailable: an artifact could not be read.
+        EngineUnavailable: a command could not be run, or an artifact not be read.
     """
     for one in grader.collect:
         if one.service:
@@ -73,6 +73,8 @@ async def of_services(services: Services, container_id: str, grader: HarborGrade
                 timeout_s = min(one.timeout_s, bounds.timeout_s)
                 argv = ["/bin/sh", "-c", one.command]
                 await services.run(container_id, one.service, argv, user=one.user, timeout_s=timeout_s)
+            except EngineUnavailable:  # else work that was not collected would be graded as not done
+                raise
             except ServiceError as error:
                 log.warning("a task's collect command failed", container_id=container_id, error=error.detail)
     archives: list[bytes] = []
