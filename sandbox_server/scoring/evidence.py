@@ -12,7 +12,7 @@ import tarfile
 from dataclasses import dataclass
 
 from sandbox_server import telemetry
-from sandbox_server.catalogue.instance import HarborGrader, TaskInstance
+from sandbox_server.catalogue.instance import Collect, HarborGrader, TaskInstance
 from sandbox_server.errors import EngineUnavailable, SandboxLost, ServiceError
 from sandbox_server.sandbox.base import Runtime, Services
 
@@ -69,14 +69,7 @@ async def of_services(services: Services, container_id: str, grader: HarborGrade
     """
     for one in grader.collect:
         if one.service:
-            try:
-                timeout_s = min(one.timeout_s, bounds.timeout_s)
-                argv = ["/bin/sh", "-c", one.command]
-                await services.run(container_id, one.service, argv, user=one.user, timeout_s=timeout_s)
-            except EngineUnavailable:  # else work that was not collected would be graded as not done
-                raise
-            except ServiceError as error:
-                log.warning("a task's collect command failed", container_id=container_id, error=error.detail)
+            await _run(services, container_id, one, min(one.timeout_s, bounds.timeout_s))
     archives: list[bytes] = []
     left, left_out = bounds.max_bytes, []
     for artifact in grader.artifacts:
@@ -97,6 +90,16 @@ async def of_services(services: Services, container_id: str, grader: HarborGrade
                 except (tarfile.TarError, EOFError) as error:
                     left_out.append(f"{what} is left out: it changed while it was read ({error})")
     return Evidence(b"".join(archives), tuple(left_out))
+
+
+async def _run(services: Services, container_id: str, command: Collect, timeout_s: float) -> None:
+    try:
+        argv = ["/bin/sh", "-c", command.command]
+        await services.run(container_id, command.service, argv, user=command.user, timeout_s=timeout_s)
+    except EngineUnavailable:  # else work that was not collected would be graded as not done
+        raise
+    except ServiceError as error:
+        log.warning("a task's collect command failed", container_id=container_id, error=error.detail)
 
 
 def added(files: bytes, archive: bytes) -> bytes:
