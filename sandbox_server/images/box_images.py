@@ -9,7 +9,8 @@ import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 
-from sandbox_server.catalogue.instance import TaskInstance, is_built
+from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.catalogue.services import is_built
 from sandbox_server.catalogue.swepro import setup_commands
 from sandbox_server.errors import MalformedRequest, UnknownImage, UnknownInstance
 from sandbox_server.images.template_images import OWNER_LABEL

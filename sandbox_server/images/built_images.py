@@ -6,7 +6,7 @@ from functools import partial
 
 from sandbox_server import telemetry
 from sandbox_server.catalogue.harbor.archives import unpacked
-from sandbox_server.catalogue.instance import ImageBuild
+from sandbox_server.catalogue.services import ImageBuild
 from sandbox_server.errors import ImageUnavailable
 from sandbox_server.images.preparing import Preparing
 from sandbox_server.sandbox.base import Build, ImageInfo, Runtime

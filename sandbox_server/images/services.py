@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from sandbox_server.catalogue.harbor.archives import unpacked
-from sandbox_server.catalogue.instance import Health, Service, TaskInstance
+from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.catalogue.services import Health, Service
 from sandbox_server.images.built_images import BuiltImages
 from sandbox_server.sandbox.base import ContainerSpec, Runtime
 from sandbox_server.sandbox.services import HealthCheck, ServiceSpec

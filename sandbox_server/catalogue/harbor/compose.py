@@ -19,7 +19,7 @@ import yaml
 from sandbox_server.catalogue.harbor import dockerfile
 from sandbox_server.catalogue.harbor.archives import Folder
 from sandbox_server.catalogue.harbor.interpolation import Interpolation
-from sandbox_server.catalogue.instance import Condition, Health, ImageBuild, Service
+from sandbox_server.catalogue.services import Condition, Health, ImageBuild, Service
 
 MAIN = "main"
 MOST_SERVICES = 8

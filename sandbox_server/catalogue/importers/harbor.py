@@ -9,17 +9,9 @@ from sandbox_server.catalogue.harbor.archives import MOST_BYTES
 from sandbox_server.catalogue.harbor.compose import MAIN
 from sandbox_server.catalogue.harbor.config import Config, Environment, Healthcheck, resolved, user_name
 from sandbox_server.catalogue.harbor.folders import COMPOSE, CONFIG, ROW
-from sandbox_server.catalogue.instance import (
-    Artifact,
-    Collect,
-    HarborGrader,
-    Health,
-    ImageBuild,
-    McpServer,
-    SandboxSpec,
-    TaskInstance,
-)
+from sandbox_server.catalogue.instance import Artifact, Collect, HarborGrader, SandboxSpec, TaskInstance
 from sandbox_server.catalogue.rows import OldRowConverter, SourceRow
+from sandbox_server.catalogue.services import Health, ImageBuild, McpServer
 
 ARTIFACTS = "/logs/artifacts"
 """Carried for every task, as Harbor does."""

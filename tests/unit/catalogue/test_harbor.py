@@ -8,7 +8,8 @@ import pytest
 from sandbox_server.catalogue.harbor.archives import packed
 from sandbox_server.catalogue.harbor.dockerfile import read
 from sandbox_server.catalogue.importing import read_tasks
-from sandbox_server.catalogue.instance import Artifact, Collect, HarborGrader, Health, TaskInstance
+from sandbox_server.catalogue.instance import Artifact, Collect, HarborGrader, TaskInstance
+from sandbox_server.catalogue.services import Health
 from sandbox_server.errors import MalformedRequest
 from tests.conftest import ROOT
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from sandbox_server.catalogue.importing import read_tasks
-from sandbox_server.catalogue.instance import Health, TaskInstance
+from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.catalogue.services import Health
 
 Make = Callable[[str], Path]
 
