@@ -308,16 +308,26 @@ async def run_in_service(
 ) -> int | None:
     """Run a command in the container of a service; its exit code, or None if it has none within `timeout_s`.
 
-    `user`: "" is that of the container.
+    `user`: "" is that of the container. A user or program that the container does not have: 126 or 127.
 
     Raises:
         SandboxLost, EngineUnavailable: it was not run.
     """
     ends = asyncio.get_running_loop().time() + timeout_s
     made: dict[str, Any] = await engine.call(lambda api: api.exec_create(container_id, list(argv), user=user))
-    await engine.call(lambda api: api.exec_start(made["Id"], detach=True))
-    while asyncio.get_running_loop().time() < ends:
+
+    async def state() -> dict[str, Any]:
         found: dict[str, Any] = await engine.call(lambda api: api.exec_inspect(made["Id"]))
+        return found
+
+    try:
+        await engine.call(lambda api: api.exec_start(made["Id"], detach=True))
+    except EngineUnavailable:
+        # it answers 400 or 500 also for what is wrong in the container, and then has noted an exit code
+        if not (await state()).get("ExitCode"):
+            raise
+    while asyncio.get_running_loop().time() < ends:
+        found = await state()
         if not found["Running"]:
             code = found.get("ExitCode")
             return None if code is None else int(code)
