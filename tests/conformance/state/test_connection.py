@@ -80,7 +80,7 @@ async def test_a_redis_that_evicts_is_not_fit(url: str, connection: Connection) 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[str]:
     """The URL of a node of a Redis Cluster."""
-    port = 10_000 + secrets.randbelow(20_000)  # nodes talk to each other on this port + 10,000
+    port = 10_000 + secrets.randbelow(12_000)  # it also takes this port + 10,000; from 32,768 on the kernel gives ports out
     words = ["--port", str(port), "--bind", "127.0.0.1", "--cluster-enabled", "yes", "--dir", str(tmp_path)]
     with subprocess.Popen([find_binary(), *words, "--save", ""], stdout=subprocess.DEVNULL) as process:
         yield f"redis://127.0.0.1:{port}"
@@ -89,7 +89,8 @@ def cluster(tmp_path: Path) -> Iterator[str]:
 
 async def test_a_cluster_is_not_fit(cluster: str, tmp_path: Path) -> None:
     """`doctor` told what a node of a cluster says to the first write, CLUSTERDOWN or MOVED, and no way out."""
-    connection = Connection(cluster, timeout_s=5, outage_s=60)  # it may not listen yet
+    connection = Connection(cluster, timeout_s=5, outage_s=60)
+    await connection.send("PING")  # this waits until it listens, `unfit` does not
     assert "it is a Redis Cluster: use one Redis" in await connection.unfit()
     await connection.close()
     with pytest.raises(doctor._Unwell, match="Redis Cluster"):
