@@ -3,7 +3,7 @@
 # that need the machine to themselves (`conftest.py`). The second kind mostly waits: the unit tests run in the CPU time that
 # it leaves, in two processes, with a lower priority and a cache of their own, because pytest's knows one run at a time. They do
 # not run twice.
-# Arguments go to each run of pytest; TEST_WORKERS is the number of parallel tests: two more than CPUs, because most tests wait.
+# Arguments go to each run of pytest; TEST_WORKERS is the number of parallel tests: four more than CPUs, because most tests wait.
 # If only a few tests failed, they run once more, alone and after all others, and are reported as unsteady. Find the cause:
 # such a test needs more of the machine than it may, or conflicts with another one. A failed collection is no such test.
 set -u
@@ -28,7 +28,7 @@ names() { .venv/bin/python -c 'import json, sys; print("\n".join(json.load(open(
 
 ran='' failed=0
 rm -f "$failures"
-run -n "${TEST_WORKERS:-$(($(nproc) + 2))}" --dist loadfile --no-loadscope-reorder -m 'not alone and not apart and not pure' "$@"
+run -n "${TEST_WORKERS:-$(($(nproc) + 4))}" --dist loadfile --no-loadscope-reorder -m 'not alone and not apart and not pure' "$@"
 said=$(mktemp)
 nice -n 5 .venv/bin/pytest -n 2 --dist loadfile -m pure -o cache_dir=.cache/pytest-pure "$@" >"$said" 2>&1 &
 pure=$!

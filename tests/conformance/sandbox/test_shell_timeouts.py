@@ -76,7 +76,10 @@ async def test_timeout_leaves_nothing(busy: BashSandbox, command: str) -> None:
     """A process that outlives its action uses the sandbox's CPU and PIDs and disturbs later actions."""
     began = time.monotonic()
     result = await busy.shell.run(command, timeout_s=0.5)
-    assert (result.outcome, result.exit_code) == (ShellOutcome.INTERRUPTED, 130)
+    ends = [(ShellOutcome.INTERRUPTED, 130)]
+    if command == ESCAPES["respawns"]:  # bash drops a SIGINT if the program that runs then ends by itself
+        ends.append((ShellOutcome.KILLED, 137))
+    assert (result.outcome, result.exit_code) in ends
     assert 0.5 <= time.monotonic() - began < 20
     if "partial" in command:
         assert shown(result).startswith("partial\n")
