@@ -80,7 +80,7 @@ async def test_a_redis_that_evicts_is_not_fit(url: str, connection: Connection) 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[str]:
     """The URL of a node of a Redis Cluster."""
-    port = 10_000 + secrets.randbelow(12_000)  # it also takes this port + 10,000; from 32,768 on the kernel gives ports out
+    port = 10_000 + secrets.randbelow(12_000)  # it also takes this port + 10,000: below those that the kernel gives out
     words = ["--port", str(port), "--bind", "127.0.0.1", "--cluster-enabled", "yes", "--dir", str(tmp_path)]
     with subprocess.Popen([find_binary(), *words, "--save", ""], stdout=subprocess.DEVNULL) as process:
         yield f"redis://127.0.0.1:{port}"
