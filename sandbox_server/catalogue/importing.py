@@ -78,7 +78,8 @@ def read_tasks(folder: Path, carry: Sequence[str] = ()) -> tuple[list[TaskInstan
             (instance,) = _converted(_IMPORTERS["harbor"], [row], Swebench41(None))
             _check(row.line, instance, seen)
         except RowRejected as error:
-            refused.append(error.detail)
+            if error.detail not in refused:  # each step of a task is refused for what any of them asks for
+                refused.append(error.detail)
         else:
             found.append(instance)
     return found, refused

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 from sandbox_server.catalogue import git_address
 from sandbox_server.catalogue.localization.truth import LocalizationTask
 from sandbox_server.catalogue.services import PART, Condition, Health, ImageBuild, McpServer, Service
+from sandbox_server.catalogue.steps import Step
 
 
 class _Record(BaseModel):
@@ -262,6 +263,8 @@ class TaskInstance(_Record):
     localization: LocalizationTask | None = None
     """Ground truth of a code search task; scored if the grader is `localization`."""
     ungradable_because: str = ""
+    step: Step | None = None
+    """Which step of its task it is; None: the task has no steps."""
     test_patch: str = ""
     files: dict[str, str] = {}
     """Files placed only in grading containers: absolute path, or relative to the workdir -> text."""

@@ -87,6 +87,12 @@ class Folder:
                 found._members[path.removeprefix(f"{name}/")] = (entry, content)
         return found
 
+    def under(self, other: "Folder") -> "Folder":
+        """It, with the files of the other one over its own."""
+        found = Folder("")
+        found._members.update({**self._members, **other._members})
+        return found
+
     def packed(self) -> str:
         """As `packed` gives it."""
         return _archive([(path, entry, content) for path, (entry, content) in self._members.items()])

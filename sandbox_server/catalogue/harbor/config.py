@@ -3,9 +3,10 @@
 import ipaddress
 import re
 import tomllib
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -215,6 +216,24 @@ class Artifact(_Section):
         return value
 
 
+class StepSection(_Section):
+    """An entry of [[steps]]."""
+
+    name: str
+    agent: Agent = Agent()
+    verifier: Verifier = Verifier()
+    min_reward: float | dict[str, float] | None = None
+    healthcheck: Healthcheck | None = None
+    artifacts: list[str | Artifact] = []
+
+    @field_validator("name")
+    @classmethod
+    def _one_folder(cls, value: str) -> str:
+        if value in (".", "..") or "/" in value or "\\" in value or not value.strip() or not value.isprintable():
+            raise ValueError(f"{value[:100]!r} cannot be the name of a folder")
+        return value
+
+
 class Config(_Section):
     """The whole file."""
 
@@ -223,8 +242,16 @@ class Config(_Section):
     agent: Agent = Agent()
     verifier: Verifier = Verifier()
     solution: Solution = Solution()
-    steps: list[Any] | None = None
+    steps: list[StepSection] = []
+    multi_step_reward_strategy: Literal["mean", "final"] | None = None
     artifacts: list[str | Artifact] = []
+
+    @field_validator("steps")
+    @classmethod
+    def _different(cls, steps: list[StepSection]) -> list[StepSection]:
+        if len({unicodedata.normalize("NFC", step.name).casefold() for step in steps}) < len(steps):
+            raise ValueError("two steps have the same name")
+        return steps
 
     @classmethod
     def read(cls, text: str) -> "Config":
@@ -243,8 +270,24 @@ class Config(_Section):
         return [
             *(f"[environment] {what}" for what in self.environment.unsupported()),
             *(f"[verifier.environment] {what}" for what in verifier),
-            *(["[[steps]]"] if self.steps else []),
         ]
+
+    def of_step(self, step: StepSection) -> "Config":
+        """The file as it is for one step: what the step says itself goes first."""
+        verifier = _over(self.verifier, step.verifier)
+        if step.verifier.environment is not None and step.verifier.environment_mode is None:
+            verifier = verifier.model_copy(update={"environment_mode": "separate"})
+        more = {
+            "env": {**self.verifier.env, **step.verifier.env},
+            "collect": [*self.verifier.collect, *step.verifier.collect],
+        }
+        parts = {
+            "agent": _over(self.agent, step.agent),
+            "verifier": verifier.model_copy(update=more),
+            "artifacts": [*self.artifacts, *step.artifacts],
+            "steps": [],
+        }
+        return self.model_copy(update=parts)
 
     @property
     def services(self) -> set[str]:
@@ -256,6 +299,17 @@ class Config(_Section):
         """Artifacts of the agent's container, or those of `other` services."""
         entries = [Artifact(source=entry) if isinstance(entry, str) else entry for entry in self.artifacts]
         return [entry for entry in entries if (entry.service not in (None, "main")) is other]
+
+
+_P = TypeVar("_P", bound=_Phase)
+
+
+def _over(task: _P, step: _P) -> _P:
+    said = {name: getattr(step, name) for name in step.model_fields_set}
+    said = {name: value for name, value in said.items() if value is not None}
+    if step.network_mode:  # the hosts go with the mode
+        said["allowed_hosts"] = step.allowed_hosts
+    return task.model_copy(update=said)
 
 
 def user_name(said: str | int | None) -> str:

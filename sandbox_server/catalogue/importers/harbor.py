@@ -8,10 +8,12 @@ from sandbox_server.catalogue.harbor import compose, dockerfile
 from sandbox_server.catalogue.harbor.archives import MOST_BYTES
 from sandbox_server.catalogue.harbor.compose import MAIN
 from sandbox_server.catalogue.harbor.config import Config, Environment, Healthcheck, resolved, user_name
-from sandbox_server.catalogue.harbor.folders import COMPOSE, CONFIG, ROW
+from sandbox_server.catalogue.harbor.folders import COMPOSE, CONFIG, ROW, STEP
+from sandbox_server.catalogue.harbor.steps import steps_of
 from sandbox_server.catalogue.instance import Artifact, Collect, HarborGrader, SandboxSpec, TaskInstance
 from sandbox_server.catalogue.rows import OldRowConverter, SourceRow
 from sandbox_server.catalogue.services import Health, ImageBuild, McpServer
+from sandbox_server.catalogue.steps import Step
 
 ARTIFACTS = "/logs/artifacts"
 """Carried for every task, as Harbor does."""
@@ -38,11 +40,44 @@ class HarborImporter:
 def _instance(row: SourceRow) -> TaskInstance:
     content = {name: value for name, value in row.mapping(ROW).items() if isinstance(value, str)}
     own_id = row.text("instance_id")
+    carry = row.names("carry")
     try:
         config = Config.read(content.get(CONFIG, ""))
-        return _Task(content, config, own_id, row.names("carry"), row.sha256).instance()
+        if not config.steps:
+            return _Task(content, config, own_id, carry, row.sha256).instance()
+        number = row.fields.get(STEP, 0)
+        if not isinstance(number, int):
+            raise ValueError(f"{STEP} is no number")
+        return _steps(config, content, own_id, carry, row.sha256)[number]
     except ValueError as error:  # pydantic's own errors are ValueErrors too, and name the field
         raise row.rejected(f"{own_id}: {error}") from None
+
+
+def _steps(
+    config: Config, content: Mapping[str, str], own_id: str, carry: Sequence[str], sha256: str
+) -> list[TaskInstance]:
+    """All steps of a task, because it is imported with all of them or not at all."""
+    steps = list(steps_of(config, content))
+    tasks = [_Task(one.content, one.config, own_id, carry, sha256).instance() for one in steps]
+    if tasks[0].sandbox.services:
+        raise ValueError("not supported: [[steps]] with services, whose state would not reach the next step")
+    ids = [tasks[0].instance_id, *(f"{tasks[0].instance_id}/{one.section.name}" for one in steps[1:])]
+    found = []
+    for number, (one, task, own) in enumerate(zip(steps, tasks, ids, strict=True), start=1):
+        least = one.section.min_reward
+        step = Step(
+            name=one.section.name,
+            number=number,
+            of=len(ids),
+            before="" if number == 1 else ids[number - 2],
+            next="" if number == len(ids) else ids[number],
+            strategy=config.multi_step_reward_strategy or "mean",
+            min_reward={"reward": least} if isinstance(least, float) else least or {},
+            uploads=one.uploads,
+            health=_health(one.section.healthcheck),
+        )
+        found.append(TaskInstance(**{**dict(task), "instance_id": own, "step": step}))
+    return found
 
 
 class _Task:

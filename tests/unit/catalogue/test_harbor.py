@@ -77,7 +77,7 @@ REFUSED = {
     "[agent]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['10.0.0.300']": "agent.allowed_hosts.0",
     "[verifier]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['*.10.0.0.1']": "verifier.allowed_hosts.0",
     "[environment]\nnetwork_mode = 'whatever'": "environment.network_mode",
-    "[[steps]]\nname = 'one'": "[[steps]]",
+    "[[steps]]\nname = 'one'": "steps/one/instruction.md is missing",
     "[[verifier.collect]]\ncommand = 'true'\nservice = 'db'": "the service 'db', which does not exist",
     "artifacts = [{ source = '/x', service = 'db' }]": "the service 'db', which does not exist",
     "artifacts = ['/a/../x']": "has a part '..'",
@@ -130,8 +130,8 @@ def test_a_verifier_begins_in_the_root_folder(make: Make) -> None:
 
 def test_everything_that_is_missing_is_told_at_once(make: Make) -> None:
     """Whoever imports a set mends one key after the other."""
-    _, (why,) = read_tasks(make("[environment]\ngpus = 1\n[[steps]]\nname = 'a'", **{"environment/compose.yaml": ""}))
-    assert "[environment] gpus; [[steps]]; environment/compose.yaml (several containers)" in why
+    _, (why,) = read_tasks(make("[environment]\ngpus = 1\nos = 'windows'", **{"environment/compose.yaml": ""}))
+    assert "os = 'windows'; [environment] gpus; environment/compose.yaml (several containers)" in why
 
 
 def test_one_refused_task_keeps_no_other_out(make: Make, tmp_path: Path) -> None:

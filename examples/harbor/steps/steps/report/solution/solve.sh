@@ -1,0 +1,2 @@
+#!/bin/bash
+bash total.sh >report.txt

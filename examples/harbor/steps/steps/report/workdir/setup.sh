@@ -1,0 +1,2 @@
+# Runs in the work directory before the step.
+mv incoming/february.csv data/ && rmdir incoming

@@ -1,0 +1,2 @@
+#!/bin/bash
+echo "cat data/*.csv | awk -F, '{sum += \$2} END {print sum}'" >total.sh
