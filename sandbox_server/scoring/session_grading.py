@@ -14,6 +14,7 @@ from sandbox_server.grading.verdicts import ungraded
 from sandbox_server.records import PatchRecord, SessionRecord
 from sandbox_server.scoring.localizing import Localizing
 from sandbox_server.scoring.receipts import Receipts
+from sandbox_server.scoring.steps import over_steps
 from sandbox_server.verdicts import GradedSession, VerdictName
 
 log = telemetry.logger(__name__)
@@ -68,13 +69,15 @@ class SessionGrading:
             key = await self._queue.key(request)
             try:
                 verdict = await self._queue.verdict(request, key)
-                key_of_verdict = await self._queue.key(request, verdict)
+                # with the rewards of the steps before, a verdict is no other session's
+                key_of_verdict = "" if instance.step else await self._queue.key(request, verdict)
                 runner_files = len(verdict.runner_files)
                 refused = session.egress_refused
                 found = tripwires.with_counts(await seen, runner_files=runner_files, egress_refused=refused)
                 for sign in found:
                     telemetry.TRIPWIRES.labels(sign).inc()
                 verdict = replace(verdict, tripwires=found)
+                verdict = await over_steps(self._history, session, instance, verdict)
                 return await self._receipts.store(session, instance, patch, verdict, key=key_of_verdict)
             finally:
                 await self._queue.written(key)
