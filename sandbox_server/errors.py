@@ -26,6 +26,7 @@ ServiceError
 │   ├── SessionStillLive    the request needs an ended session
 │   ├── SessionOver         the session has ended; nothing can run in it
 │   ├── NotForkable         what is in the sandbox cannot be copied
+│   ├── StepClosed          the next step of a task may not begin; the task is over
 │   ├── RunOfAnother        the run was started with another API key
 │   ├── Forbidden           the API key may not do this
 │   ├── OverQuota           the run is at its quota; ask again later
@@ -254,6 +255,13 @@ class NotForkable(RequestError):
     """The session cannot be copied, because of what is in its sandbox."""
 
     code = "not_forkable"
+    http_status = 409
+
+
+class StepClosed(RequestError):
+    """The next step of a task may not begin; the task is over, with the reward of the steps so far."""
+
+    code = "step_closed"
     http_status = 409
 
 

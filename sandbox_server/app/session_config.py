@@ -13,6 +13,7 @@ from sandbox_server.sessions.config import (
 )
 from sandbox_server.settings import Settings
 from sandbox_server.starts.starts import GRACE_S, StartConfig
+from sandbox_server.starts.steps import StepBounds
 
 _ADMITTED = 2  # admitted starts per concurrent boot: one container is being made, the next start is ready
 
@@ -27,6 +28,11 @@ def _pool_config(settings: Settings) -> PoolConfig:
         lasts_s=max(settings.session_max_s, settings.box_max_s + settings.box_paused_max_s) + GRACE_S,
         admitted=_ADMITTED * settings.boots,
     )
+
+
+def step_bounds(settings: Settings) -> StepBounds:
+    """For `Steps`."""
+    return StepBounds(settings.session_max_s, settings.reward_wait_s, settings.service_start_s)
 
 
 def start_config(settings: Settings) -> StartConfig:

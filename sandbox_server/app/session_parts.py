@@ -43,6 +43,7 @@ from sandbox_server.settings import Settings
 from sandbox_server.starts.fleet_view import FleetView
 from sandbox_server.starts.log import SessionLog
 from sandbox_server.starts.starts import Starts
+from sandbox_server.starts.steps import Steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ def _running(settings: Settings, base: Foundation, gradings: Gradings, work: Box
 
 @asynccontextmanager
 async def _open_checkpoints(
-    settings: Settings, base: Foundation, work: BoxWork, running: Running
+    settings: Settings, base: Foundation, work: BoxWork, running: Running, steps: Steps
 ) -> AsyncIterator[Checkpointed]:
     checkpoints = Checkpoints(
         settings.data_dir / "checkpoints", most_bytes=int(settings.checkpoints_mb * 2**20), room=work.data_disk.room
@@ -115,6 +116,7 @@ async def _open_checkpoints(
             Replay(running, command_timeout_s=settings.command_timeout_s),
             checkpoints,
             shared,
+            steps,
             configs.checkpoint_config(settings),
         )
         yield Checkpointed(checkpoints, checkpointing, lasting)
@@ -136,7 +138,9 @@ async def open_sessions(settings: Settings, base: Foundation, gradings: Gradings
         work = await stack.enter_async_context(open_work(settings, base))
 
         running = _running(settings, base, gradings, work)
-        checkpointed = await stack.enter_async_context(_open_checkpoints(settings, base, work, running))
+        bounds = configs.step_bounds(settings)
+        steps = Steps(data.store, data.history, data.instances, workspaces, rewards, bounds)
+        checkpointed = await stack.enter_async_context(_open_checkpoints(settings, base, work, running, steps))
         checkpointing = checkpointed.checkpointing
         sleeping = Sleeping(runtime, data, workspaces, starts, checkpointing, log, configs.sleep_config(settings))
         regular = RegularCheckpoints(data, checkpointing, configs.regular_config(settings))
@@ -170,7 +174,7 @@ async def open_sessions(settings: Settings, base: Foundation, gradings: Gradings
         fleet = FleetView(data.instances, state.nodes, placement, lookahead, starts.pool, node=node)
         ungradable = settings.allow_ungradable
         task_starts = TaskStarts(
-            data, starts, placement, rewards, localizing, state.runs, ends, allow_ungradable=ungradable
+            data, starts, placement, steps, rewards, localizing, state.runs, ends, allow_ungradable=ungradable
         )
         listing = Listing(base.database)
         wait_s = settings.command_timeout_s + settings.action_wait_s

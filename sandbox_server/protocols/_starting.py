@@ -14,19 +14,21 @@ from sandbox_server.telemetry import logger
 log = logger(__name__)
 
 
-async def started(request: Request, instance: int | str) -> str | None:
+async def started(request: Request, instance: int | str, *, after: str = "") -> str | None:
     """Start a session of the instance with this hash or id; None: the client has hung up and no session is left.
 
     Call it after the body has been read. Header Sandbox-Run names its run, Idempotency-Key a repeated request.
+    `after`: see `Sessions.start`.
 
     Raises:
-        MalformedRequest, RunOfAnother, UnknownInstance, Ungradable, CapacityError, OverQuota, InfrastructureError.
+        MalformedRequest, RunOfAnother; as `Sessions.start`.
     """
     run = await run_started(request)
     sessions = cast(Sessions, request.app.state.sessions)
-    starting = spawn(
-        request, sessions.start(instance, run=run, owner=key_owner(request), idempotency_key=idempotency_key(request))
+    start = sessions.start(
+        instance, run=run, owner=key_owner(request), idempotency_key=idempotency_key(request), after=after
     )
+    starting = spawn(request, start)
     left = asyncio.create_task(hung_up(request))
     try:
         await asyncio.wait({starting, left}, return_when=asyncio.FIRST_COMPLETED)

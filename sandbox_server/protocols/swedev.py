@@ -21,6 +21,7 @@ from sandbox_server.protocols._apart import settle, spawn
 from sandbox_server.protocols._caller import canonical_sid, own_sid
 from sandbox_server.protocols._scores import ShownAnswer, ShownItem, reward_fields
 from sandbox_server.protocols._starting import started
+from sandbox_server.protocols._steps import NextStep, next_step
 from sandbox_server.protocols._wire import (
     idempotency_key,
     json_answer,
@@ -53,20 +54,6 @@ class _Message(BaseModel):
     model_config = ConfigDict(use_attribute_docstrings=True)
 
 
-class StartRequest(_Message):
-    """Which instance to start."""
-
-    instance_hash: StrictInt | StrictStr
-    """int(md5(instance_id)) mod 2^63, as integer or decimal string; any other string is read as an instance id."""
-
-
-class StartAnswer(_Message):
-    """The started session."""
-
-    sid: str
-    """Decimal, 0 < sid < 2^63."""
-
-
 def _no_float(value: object) -> object:
     """Reject a sid that was converted to a float: it may have lost its last digits."""
     if isinstance(value, float | bool):
@@ -75,6 +62,22 @@ def _no_float(value: object) -> object:
             " keep it as the start gave it (an int64 tensor, not a float one)"
         )
     return value
+
+
+class StartRequest(_Message):
+    """Which instance to start."""
+
+    instance_hash: StrictInt | StrictStr
+    """int(md5(instance_id)) mod 2^63, as integer or decimal string; any other string is read as an instance id."""
+    after: Annotated[StrictInt | StrictStr | None, BeforeValidator(_no_float)] = None
+    """For a later step of a task: the ended session of the step before."""
+
+
+class StartAnswer(_Message):
+    """The started session."""
+
+    sid: str
+    """Decimal, 0 < sid < 2^63."""
 
 
 class SessionRequest(_Message):
@@ -115,6 +118,8 @@ class PostprocessReply(_Message):
     """ending, ended or lost; "" for an unknown session."""
     cause: str = ""
     """Why there is no patch, or what is left out of it; absent if there is nothing to say."""
+    next: NextStep | None = None
+    """The next step of a task of several steps; absent otherwise."""
     error: Fault | None = None
 
 
@@ -171,13 +176,15 @@ ROUTER = APIRouter(lifespan=settle, tags=["swedev"])
     openapi_extra=takes(StartRequest),
 )
 async def start_instance(request: Request) -> Response:
-    """Start a session. 404: no such instance; 409: it cannot be graded; 503: no room, with Retry-After.
+    """Start a session. 404: no such instance; 409: not gradable, or its task is over; 503: no room, with Retry-After.
 
     With an Idempotency-Key header, a repeated request returns the same session for some minutes, while it is live.
     """
-    instance = named_instance((await read(request, StartRequest)).instance_hash)
+    asked = await read(request, StartRequest)
+    instance = named_instance(asked.instance_hash)
     try:
-        sid = await started(request, instance)
+        after = "" if asked.after is None else await own_sid(request, asked.after)
+        sid = await started(request, instance, after=after)
     except InfrastructureError as error:
         _counted(error)
         return json_answer(refusal(error), 503, retry_after(error))
@@ -220,7 +227,8 @@ async def postprocess(request: Request) -> Response:
             }
         )
     remark = {"cause": record.cause} if record.cause else {}
-    return json_answer({"sid": record.sid, "state": record.state, **remark})
+    step = await next_step(request, record)
+    return json_answer({"sid": record.sid, "state": record.state, **remark, **({"next": step} if step else {})})
 
 
 @ROUTER.post("/compute_reward", response_model=RewardReply, openapi_extra=takes(SessionRequest))

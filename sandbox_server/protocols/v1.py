@@ -17,6 +17,7 @@ from sandbox_server.errors import UnknownSession
 from sandbox_server.lifecycle import SessionState
 from sandbox_server.protocols._filters import cursor, wanted_sessions
 from sandbox_server.protocols._scores import ShownScore, score_fields
+from sandbox_server.protocols._steps import ShownStep, step_fields
 from sandbox_server.protocols._wire import json_answer
 from sandbox_server.records import SessionRecord
 from sandbox_server.sessions.base import Sessions, SessionView
@@ -181,6 +182,8 @@ class InstanceDetail(InstanceSummary):
     f2p_total: int
     p2p_total: int
     eval_timeout_s: float
+    step: ShownStep | None
+    """Which step of its task it is; null: the task has no steps."""
 
 
 class Refused(_Shown):
@@ -379,6 +382,7 @@ def _instance_detail(instance: TaskInstance) -> dict[str, object]:
         "allowed_hosts": None if instance.sandbox.allowed is None else list(instance.sandbox.allowed),
         "mcp_servers": [server.model_dump() for server in instance.sandbox.mcp_servers],
         "skills_dir": instance.sandbox.skills_dir,
+        "step": instance.step and step_fields(instance.step),
         "dialect": instance.dialect,
         "profile": instance.profile,
         "f2p_total": len(instance.fail_to_pass),

@@ -56,14 +56,16 @@ class SessionView:
 class Sessions(Protocol):
     """Operations on sessions. `sid` is the canonical decimal string; any other text is an unknown sid."""
 
-    async def start(self, instance: int | str, *, run: str = "", owner: str = "", idempotency_key: str = "") -> str:
+    async def start(
+        self, instance: int | str, *, run: str = "", owner: str = "", idempotency_key: str = "", after: str = ""
+    ) -> str:
         """Start a session of the instance with this hash (int) or id (str) for `run`; returns its sid.
 
         `owner`: see `SessionRecord.owner`. A start with the same `idempotency_key` within some minutes returns the
-        same session while that is live.
+        same session while that is live. `after`: for a later step of a task, the session of the step before.
 
         Raises:
-            UnknownInstance, Ungradable, CapacityError, OverQuota, InfrastructureError.
+            UnknownInstance, Ungradable, CapacityError, OverQuota, InfrastructureError; for a step as `Steps.plan` too.
         """
         ...
 

@@ -19,6 +19,7 @@ from sandbox_server.scoring.journals import kept, undone_at, undone_ranges
 from sandbox_server.sessions.config import CheckpointConfig
 from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.replay import Replay, how_they_ended
+from sandbox_server.starts.steps import Steps
 
 _ANCESTORS = 64  # ancestors that are searched for a checkpoint
 
@@ -93,6 +94,7 @@ class Checkpointing:
         replay: Replay,
         checkpoints: Checkpoints,
         shared: SharedCheckpoints | None,
+        steps: Steps,
         config: CheckpointConfig,
     ) -> None:
         """`shared`: the object store with the checkpoints of other nodes; None: there is none."""
@@ -102,6 +104,7 @@ class Checkpointing:
         self._replay = replay
         self._checkpoints = checkpoints
         self._shared = shared
+        self._steps = steps
         self._config = config
 
     async def take(
@@ -163,7 +166,7 @@ class Checkpointing:
         for _ in range(_ANCESTORS):
             checkpoint = await self._nearest(of.sid, most, image, undone, whole=whole)
             above = await self._data.session(of.parent) if of.parent and checkpoint is None else None
-            if above is None:
+            if above is None or above.instance_id != parent.instance_id:
                 break
             of, most = above, min(most, of.forked_at)
         origin = Origin(parent, instance, actions, checkpoint, undone=undone)
@@ -197,6 +200,7 @@ class Checkpointing:
             undo = [block async for block in self._checkpoints.read(checkpoint, Part.UNDO)]
             await history.put(b"".join(undo))
         else:
+            await self._steps.begin_again(sandbox, origin.instance, origin.parent)
             await history.put(b"")
         talked = replace(record, talk_turns=checkpoint.talk_turns if checkpoint else 0)
         replayed = await self._replay.run(sandbox, talked, origin.instance, origin.again)

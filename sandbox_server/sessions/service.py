@@ -63,9 +63,11 @@ class SessionService:
         self._listing = listing
         self._owner_of: dict[str, str] = {}
 
-    async def start(self, instance: int | str, *, run: str = "", owner: str = "", idempotency_key: str = "") -> str:
+    async def start(
+        self, instance: int | str, *, run: str = "", owner: str = "", idempotency_key: str = "", after: str = ""
+    ) -> str:
         """See `sessions.base.Sessions.start`."""
-        return await self._starts.start(instance, run=run, owner=owner, idempotency_key=idempotency_key)
+        return await self._starts.start(instance, run=run, owner=owner, idempotency_key=idempotency_key, after=after)
 
     async def give_back(self, sid: str, *, idempotency_key: str = "") -> bool:
         """See `sessions.base.Sessions.give_back`."""

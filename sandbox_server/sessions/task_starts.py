@@ -7,7 +7,7 @@ from sandbox_server import clock, telemetry, traces
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import (
     CapacityError,
-    OverQuota,
+    RequestError,
     ServiceError,
     StateUnavailable,
     Ungradable,
@@ -20,6 +20,7 @@ from sandbox_server.scoring.rewards import Rewards
 from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.ends import Ends
 from sandbox_server.starts.starts import Starts
+from sandbox_server.starts.steps import Steps
 from sandbox_server.starts.together import together
 from sandbox_server.state.runs import RunState
 
@@ -34,6 +35,7 @@ class TaskStarts:
         data: SessionData,
         starts: Starts,
         placement: Placement,
+        steps: Steps,
         rewards: Rewards,
         localizing: Localizing,
         run_state: RunState,
@@ -45,18 +47,21 @@ class TaskStarts:
         self._data = data
         self._starts = starts
         self._placement = placement
+        self._steps = steps
         self._rewards = rewards
         self._localizing = localizing
         self._run_state = run_state
         self._ends = ends
         self._allow_ungradable = allow_ungradable
 
-    async def start(self, instance: int | str, *, run: str = "", owner: str = "", idempotency_key: str = "") -> str:
+    async def start(
+        self, instance: int | str, *, run: str = "", owner: str = "", idempotency_key: str = "", after: str = ""
+    ) -> str:
         """See `sessions.base.Sessions.start`."""
         task = await self._startable(instance)
         if not idempotency_key:
             await self._placement.settle(task)
-            return await self._start(task, run, owner)
+            return await self._start(task, run, owner, after)
         name = _name(owner, run, task.instance_id, idempotency_key)
         known = await self._run_state.started(name)
         if known is not None:
@@ -64,7 +69,7 @@ class TaskStarts:
                 return known
             await self._run_state.forget(name, known)
         await self._placement.settle(task)
-        return await self._answered(name, await self._start(task, run, owner))
+        return await self._answered(name, await self._start(task, run, owner, after))
 
     async def give_back(self, sid: str, *, idempotency_key: str = "") -> bool:
         """See `sessions.base.Sessions.give_back`."""
@@ -113,16 +118,17 @@ class TaskStarts:
             self._localizing.composition(task)  # an instance that cannot be scored fails now, not at its end
         return task
 
-    async def _start(self, task: TaskInstance, run: str, owner: str) -> str:
+    async def _start(self, task: TaskInstance, run: str, owner: str, after: str = "") -> str:
         arrived = clock.now()
         try:
-            record = await self._starts.start(task, run=run, owner=owner)
+            plan = await self._steps.plan(task, after) if task.step or after else None
+            record = await self._starts.start(task, run=run, owner=owner, plan=plan)
         except ServiceError as error:
             traces.failed_start(task.instance_id, run, began=arrived, error=error.code)
             telemetry.STARTS.labels(error.code).inc()
             if error.reason:
                 telemetry.STARTS_REFUSED.labels(error.reason).inc()
-            level = log.warning if isinstance(error, CapacityError | OverQuota) else log.error
+            level = log.warning if isinstance(error, CapacityError | RequestError) else log.error
             level("start failed", instance_id=task.instance_id, run=run, code=error.code, error=error.detail)
             raise
         telemetry.STARTS.labels("ok").inc()

@@ -151,13 +151,17 @@ class Starts:
             self._quotas.release(owner or run)
             self._show()
 
-    async def start(self, instance: TaskInstance, *, run: str = "", owner: str = "") -> SessionRecord:
+    async def start(
+        self, instance: TaskInstance, *, run: str = "", owner: str = "", plan: Plan | None = None
+    ) -> SessionRecord:
         """Start a session of `instance` for `run` and the API key `owner`, within SANDBOX_START_TIMEOUT_S.
+
+        `plan`: how it begins, if not in a fresh container of the instance.
 
         Raises:
             As `begin`.
         """
-        plan = TaskPlan(instance, self._workspaces, self._store, self._config.session_max_s)
+        plan = plan or TaskPlan(instance, self._workspaces, self._store, self._config.session_max_s)
         return await self.begin(plan, run=run, owner=owner, wait_s=self._config.start_timeout_s)
 
     async def begin(self, plan: Plan, *, run: str, owner: str = "", wait_s: float) -> SessionRecord:

@@ -104,7 +104,9 @@ class MemorySessions:
         self.reported: dict[str, tuple[object, object]] = {}
         self.observation = ""
 
-    async def start(self, instance: int | str, *, run: str = "", owner: str = "", idempotency_key: str = "") -> str:
+    async def start(
+        self, instance: int | str, *, run: str = "", owner: str = "", idempotency_key: str = "", after: str = ""
+    ) -> str:
         match instance:
             case 1:
                 raise CapacityError("All slots are taken.", reason="slots", position=3, estimate_s=2.23)

@@ -1,0 +1,76 @@
+"""Steps of tasks in responses. Not a plugin, hence the underscore."""
+
+from typing import cast
+
+from fastapi import Request
+from pydantic import BaseModel, ConfigDict
+
+from sandbox_server.catalogue.instances import Instances
+from sandbox_server.catalogue.steps import Step
+from sandbox_server.errors import ServiceError
+from sandbox_server.lifecycle import SessionState
+from sandbox_server.records import SessionRecord
+from sandbox_server.telemetry import logger
+
+log = logger(__name__)
+
+
+class _Shown(BaseModel):
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+class NextStep(_Shown):
+    """The step that follows; it may not begin if the reward of the one before is too low."""
+
+    instance_id: str
+    instance_hash: str
+    """For /start_instance, with `after`: this session."""
+    number: int
+    of: int
+    problem_statement: str
+    min_reward: dict[str, float]
+    """Key of this session's rewards -> least value."""
+
+
+class ShownStep(_Shown):
+    """A step among those of its task."""
+
+    name: str
+    number: int
+    of: int
+    before: str
+    """Instance id of the step before; "" for the first one."""
+    next: str
+    """Instance id of the step after; "" for the last one."""
+    strategy: str
+    """How the rewards of the steps so far become one: mean, final."""
+    min_reward: dict[str, float]
+    """Key of this step's rewards -> least value with which the next step may begin."""
+
+
+def step_fields(step: Step) -> dict[str, object]:
+    """The fields of `ShownStep`."""
+    return {name: getattr(step, name) for name in ShownStep.model_fields}
+
+
+async def next_step(request: Request, session: SessionRecord) -> dict[str, object] | None:
+    """The step after an ended session's, as the fields of `NextStep`; None: there is none, or it cannot be told."""
+    if session.state != SessionState.ENDED:
+        return None
+    instances = cast(Instances, request.app.state.instances)
+    try:
+        step = (await instances.by_id(session.instance_id)).step
+        if step is None or not step.next:
+            return None
+        following = await instances.by_id(step.next)
+    except ServiceError as error:  # the session has ended all the same
+        log.warning("the next step is not told", sid=session.sid, code=error.code, error=error.detail)
+        return None
+    return {
+        "instance_id": following.instance_id,
+        "instance_hash": str(following.instance_hash),
+        "number": step.number + 1,
+        "of": step.of,
+        "problem_statement": following.problem_statement,
+        "min_reward": step.min_reward,
+    }
