@@ -1,16 +1,20 @@
 """Runs a task's own solution where an agent would work, and takes what it leaves: gold of tasks that carry files."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from sandbox_server import clock
 from sandbox_server.catalogue.harbor.archives import unpacked
 from sandbox_server.catalogue.instance import HarborGrader, TaskInstance
+from sandbox_server.catalogue.instances import Instances
 from sandbox_server.errors import GraderBroken
 from sandbox_server.images.workspaces import Workspaces
-from sandbox_server.sandbox.base import Role, Runtime
+from sandbox_server.sandbox.base import Role, Runtime, Sandbox
 from sandbox_server.scoring.captures import Captures
+from sandbox_server.starts.steps import fill
 
 _UNPACK = "mkdir -p /solution && tar -x -z -f - -C /solution --no-same-owner && chmod +x /solution/solve.sh"
 _UNPACK_S = 60.0
@@ -30,9 +34,20 @@ class Solved:
 class Oracle:
     """Runs solutions, each in a container of its own."""
 
-    def __init__(self, runtime: Runtime, workspaces: Workspaces, captures: Captures, *, timeout_s: float) -> None:
-        """`timeout_s` bounds each solution."""
+    def __init__(
+        self,
+        runtime: Runtime,
+        instances: Instances,
+        workspaces: Workspaces,
+        captures: Captures,
+        *,
+        timeout_s: float,
+        begin_s: float,
+    ) -> None:
+        """`timeout_s` bounds each solution, `begin_s` each part of the beginning of a step."""
         self._runtime = runtime
+        self._instances = instances
+        self._begin_s = begin_s
         self._workspaces = workspaces
         self._captures = captures
         self._timeout_s = timeout_s
@@ -40,17 +55,15 @@ class Oracle:
     async def solve(self, instance: TaskInstance) -> Solved:
         """Run `solution/solve.sh` of a task that has one; what it leaves is taken whatever its exit code.
 
+        A step begins with what the solutions of the steps before it leave.
+
         Raises:
             GraderBroken: it has none that can be unpacked, or its files cannot be taken. ServiceError.
         """
-        grader = instance.grader
+        grader, user = instance.grader, instance.sandbox.user
         if not isinstance(grader, HarborGrader) or not grader.solution:
             raise GraderBroken(f"{instance.instance_id} has no solution")
-        user = instance.sandbox.user
-        deadline = clock.today() + timedelta(seconds=self._timeout_s + 600)
-        spec = replace(await self._workspaces.spec(instance), role=Role.PREPARE, deadline=deadline, with_shell=False)
-        sandbox = await self._runtime.create(spec)
-        try:
+        async with self._begun(instance) as sandbox:
             packed = unpacked(grader.solution)
             unpack = await sandbox.exec(
                 ["bash", "-c", _UNPACK], timeout_s=_UNPACK_S, stdin=packed, cwd="/", user="root"
@@ -70,9 +83,38 @@ class Oracle:
                 merge_streams=True,
                 keep_bytes=1 << 16,
             )
-            files, cause = await self._captures.files(sandbox.container_id, instance)
+            return Solved(await self._files(sandbox, instance), run.exit_code, run.stdout.text()[-500:])
+
+    async def untouched(self, instance: TaskInstance) -> bytes:
+        """The files with which a step begins if those before it were solved; b"" if that is the image alone.
+
+        Raises:
+            As `solve`.
+        """
+        if instance.step is None:
+            return b""
+        async with self._begun(instance) as sandbox:
+            return await self._files(sandbox, instance)
+
+    @asynccontextmanager
+    async def _begun(self, instance: TaskInstance) -> AsyncIterator[Sandbox]:
+        """A container as an agent would get it, removed after the block."""
+        step = instance.step
+        before = await self._instances.by_id(step.before) if step and step.before else None
+        left = (await self.solve(before)).files if before else b""
+        deadline = clock.today() + timedelta(seconds=self._timeout_s + 600)
+        spec = replace(await self._workspaces.spec(instance), role=Role.PREPARE, deadline=deadline, with_shell=False)
+        sandbox = await self._runtime.create(spec)
+        try:
+            roots = before.carried if before else ()
+            if step and (failed := await fill(sandbox, instance, left, roots, each_s=self._begin_s)):
+                raise GraderBroken(f"{instance.instance_id} cannot begin: {failed}")
+            yield sandbox
         finally:
             await asyncio.shield(self._runtime.remove(sandbox.container_id))
+
+    async def _files(self, sandbox: Sandbox, instance: TaskInstance) -> bytes:
+        files, cause = await self._captures.files(sandbox.container_id, instance)
         if files is None:
             raise GraderBroken(f"what the solution left cannot be taken: {cause}")
-        return Solved(files, run.exit_code, run.stdout.text()[-500:])
+        return files

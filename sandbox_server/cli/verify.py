@@ -58,7 +58,8 @@ async def verify(ids: list[str], *, jobs: int = 0) -> int:
     ):
         instances = Instances(database)
         captures = captures_of(settings, runtime)
-        oracle = Oracle(runtime, workspaces, captures, timeout_s=settings.grade_timeout_s)
+        timeout_s, begin_s = settings.grade_timeout_s, settings.service_start_s
+        oracle = Oracle(runtime, instances, workspaces, captures, timeout_s=timeout_s, begin_s=begin_s)
         grading = grading_of(settings, runtime, database, workspaces)
         try:
             names = ids or [s.instance_id for s in await instances.list(gradable=True, limit=_ALL)]
@@ -95,7 +96,8 @@ async def _verify(grading: Grading, oracle: Oracle, instance: TaskInstance) -> _
         return _Found("infra", "infra", e.detail)
     gold = await grading.grade(GradeRequest(instance=instance, patch=patch, sid=""))
     try:
-        empty = await grading.run_unpatched(instance)
+        untouched = await oracle.untouched(instance)
+        empty = await (grading.run_altered(instance, untouched, {}) if untouched else grading.run_unpatched(instance))
     except ServiceError as e:
         return _Found(gold.name, "infra", e.detail)
     found = _Found(gold.name, empty.name, f"gold: {gold.cause}; empty: {empty.cause}")
