@@ -1,0 +1,157 @@
+"""A task of several steps over real HTTP, on a real engine: played, ended early, and killed in between."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.conftest import ROOT
+
+from .serving import Server
+
+TASK = ROOT / "examples" / "harbor" / "steps"
+FIRST, SECOND = "samples/steps", "samples/steps/report"
+SUM = (TASK / "steps" / "sum" / "solution" / "solve.sh").read_text()
+REPORT = (TASK / "steps" / "report" / "solution" / "solve.sh").read_text()
+
+
+def import_task(server: Server) -> Server:
+    server.cli("instances", "import", str(TASK))
+    return server
+
+
+@pytest.fixture(scope="module")
+def steps(live: Server) -> Server:
+    """The shared server, with the task."""
+    return import_task(live)
+
+
+def start(server: Server, instance: str, after: object = None, code: int = 200) -> dict[str, Any]:
+    answer = server.post("/start_instance", {"instance_hash": instance, "after": after}, timeout=300)
+    assert answer.status_code == code, answer.text
+    return dict(answer.json())
+
+
+def played_first(server: Server, script: str = SUM) -> str:
+    """A session of the first step that has ended."""
+    sid = server.begin(FIRST)
+    server.run(sid, script)
+    assert server.finish(sid)["next"]["instance_id"] == SECOND
+    return sid
+
+
+def test_the_solutions_in_order_earn_one(steps: Server) -> None:
+    """A step lacks the work of the one before, its own files or the task's reward, or can see tests."""
+    first = steps.begin(FIRST)
+    assert "january.csv" in steps.run(first, "ls /tests data steps") and "february" not in steps.run(
+        first, "ls -R /app"
+    )
+    steps.run(first, f"mkdir -p notes/deep && echo kept >notes/deep/note && rm data/january.csv && {SUM}")
+    steps.run(first, "printf 'rent,700\\nfood,250\\n' >data/january.csv; touch -d 2001-02-03 notes/deep; sleep 900 &")
+    ended = steps.finish(first)
+    following = ended["next"]
+    assert (ended["state"], following["instance_id"], following["min_reward"]) == ("ended", SECOND, {"reward": 0.5})
+    assert (following["number"], following["of"]) == (2, 2) and "report.txt" in following["problem_statement"]
+
+    second = start(steps, int(following["instance_hash"]), first)["sid"]
+    seen = steps.run(second, "cat notes/deep/note; ls data /tests; ls incoming; pgrep -x sleep; stat -c %y notes/deep")
+    assert (
+        "This step has a new container" in seen
+        and "kept" in seen
+        and "february.csv" in seen
+        and "test.sh" not in seen
+        and "2001-02-03" in seen
+    ), seen
+    assert seen.count("No such file") == 2, seen  # no tests, and setup.sh has moved what had come in
+    assert steps.reward(first)["reward"] == 1.0
+    steps.run(second, REPORT)
+    assert "next" not in steps.finish(second)
+    got = steps.reward(second)
+    assert (got["reward"], got["verdict"], got["mask"]) == (1.0, "resolved", False), got
+    assert [(item["fn"], item["value"], item["parts"]) for item in got["items"]] == [
+        ("reward", 1.0, {"sum": 1.0, "report": 1.0})
+    ]
+    receipt = steps.get(f"/v1/receipts/{got['receipt']}")
+    assert receipt["parent"] == first and receipt["score"]["items"][0]["parts"]["sum"] == 1.0
+    assert "mean of 2 steps: 1" in receipt["cause"]
+    tree = steps.get(f"/v1/sessions/{second}")
+    page = httpx.get(f"{steps.url}/ui/sessions/{second}", timeout=30).text
+    assert "Step 2 of 2, begun with the files of" in page and "reward: sum 1, report 1" in page, page
+    assert (tree["parent"], tree["grade"]["score"]["items"][0]["parts"]) == (first, {"sum": 1.0, "report": 1.0})
+    told = steps.get(f"/v1/instances/{SECOND}")["step"]
+    assert (told["before"], told["next"], told["strategy"]) == (FIRST, "", "mean") and "uploads" not in told
+    told = steps.cli("instances", "verify", FIRST, SECOND)
+    for step in (FIRST, SECOND):
+        assert f"ok    {step}  gold resolved, empty unresolved" in told, told
+
+
+def test_a_step_below_its_least_reward_ends_the_task(steps: Server) -> None:
+    """A policy goes on with work on which its author did not want to build, or cannot go on where it may."""
+    low, half = played_first(steps, "echo 'echo 7' >total.sh"), played_first(steps)
+    refused = start(steps, SECOND, low, code=409)
+    assert refused["code"] == "step_closed" and "reward = 0.25, below its min_reward of 0.5" in refused["detail"]
+    assert (steps.reward(low)["reward"], steps.reward(low)["verdict"]) == (0.25, "unresolved")
+    second = start(steps, SECOND, half)["sid"]
+    steps.run(second, "echo wrong >report.txt")
+    steps.finish(second)
+    got = steps.reward(second)
+    assert (got["reward"], got["verdict"], got["mask"]) == (0.5, "unresolved", False), got
+
+
+def test_what_a_step_may_begin_after(steps: Server) -> None:
+    """A later step begins without the work before it, or with the work of another task or key."""
+    assert "name in `after` the ended session of samples/steps" in start(steps, SECOND, code=422)["detail"]
+    sid = steps.begin(FIRST)
+    assert start(steps, SECOND, sid, code=409)["code"] == "session_live"
+    assert "is no later step" in start(steps, FIRST, sid, code=422)["detail"]
+    assert start(steps, SECOND, 12345, code=404)["code"] == "unknown_session"
+    steps.finish(sid)
+    other = steps.begin()
+    steps.finish(other)
+    assert "not of samples/steps" in start(steps, SECOND, other, code=422)["detail"]
+    # nothing was done: the tests are not run, the reward is 0.0, and the least reward is not reached
+    assert steps.reward(sid)["reward"] == 0.0 and start(steps, SECOND, sid, code=409)["code"] == "step_closed"
+
+
+def test_a_policy_cannot_end_its_task_by_breaking_the_next_step(steps: Server) -> None:
+    """It had 1.0 for the first step; a start that failed because of its file would leave it at that."""
+    sid = played_first(steps, f"{SUM}\nmkdir -p data/february.csv/february.csv/x")
+    second = start(steps, SECOND, sid)["sid"]
+    seen = steps.run(second, "ls incoming")
+    assert "Its preparation failed: its setup.sh failed: it ended with 1" in seen and "february.csv" in seen, seen
+    steps.finish(second)
+    assert steps.reward(second)["reward"] == 0.5
+
+
+def test_a_first_step_that_cannot_begin_says_why(steps: Server, tmp_path: Path) -> None:
+    """No policy was there yet, but the reward says that it did nothing."""
+    task = tmp_path / "broken"
+    shutil.copytree(TASK, task)
+    toml = (task / "task.toml").read_text().replace("samples/steps", "samples/broken")
+    (task / "task.toml").write_text(toml)
+    (task / "steps" / "sum" / "workdir").mkdir()
+    (task / "steps" / "sum" / "workdir" / "setup.sh").write_text("echo no such luck; exit 3")
+    steps.cli("instances", "import", str(task))
+    refused = start(steps, "samples/broken", code=503)
+    assert refused["code"] == "image_unavailable" and "it ended with 3 and said 'no such luck" in refused["detail"]
+
+
+def test_a_server_killed_between_and_in_steps_loses_nothing(serve: Callable[..., Server], tmp_path: Path) -> None:
+    """The files of a step, its verdict or its place in the task are only in the memory of the server."""
+    server = import_task(serve())
+    first = played_first(server)
+    server.restart()  # the grading had hardly begun
+    second = start(server, SECOND, first)["sid"]
+    server.run(second, REPORT)
+    server.restart()
+    assert "1960" in server.run(second, "cat report.txt")
+    (copy,) = server.post(f"/v1/sessions/{second}/fork", {"n": 1, "at": 0}).json()["sids"]
+    assert "february.csv" in server.run(copy, "ls data report.txt total.sh")
+    server.run(copy, "bash total.sh >report.txt")
+    for sid in (second, copy):
+        server.finish(sid)
+        got = server.reward(sid)
+        assert (got["reward"], got["items"][0]["parts"]) == (1.0, {"sum": 1.0, "report": 1.0}), got
