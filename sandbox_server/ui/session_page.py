@@ -171,7 +171,7 @@ async def _may_change(request: Request) -> bool:
 
 async def _task(request: Request, view: SessionView) -> TaskInstance | None:
     """The session's row; None if it has none, or none any more."""
-    if view.graded is None or not view.record.instance_id:
+    if not view.record.instance_id:
         return None
     with suppress(UnknownInstance):
         return await cast(Instances, request.app.state.instances).by_id(view.record.instance_id)
@@ -189,6 +189,7 @@ def _facts(view: SessionView, actions: list[Shown], task: TaskInstance | None) -
         "actions": actions,
         "stages": STAGES,
         "spent": _spent(view),
+        "step": task.step if task else None,
         "tests": results_of(view.graded.verdict, task) if view.graded else [],
         "began": min((one.started_at - one.gap_s for one in actions), default=record.created_at),
         "ended": last,
