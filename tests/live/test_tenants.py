@@ -15,6 +15,7 @@ from sandbox_client.blocking import BlockingClient
 from sandbox_server import plugins, protocols
 from sandbox_server.app import create_app
 from sandbox_server.settings import Settings
+from tests.conftest import ROOT
 
 from .serving import SCRIPTED, Server, bash, serving, until
 
@@ -349,6 +350,16 @@ def test_a_blob_is_its_keys_own_in_a_session_too(service: Service) -> None:
     read = service.send("GET", f"/v1/boxes/{service.live}/files?path=/tmp/blob", KEYS["own"])
     assert read.content == BLOB
     service.send("POST", path, KEYS["operator"], {"sha256": sha256, "path": "/tmp/blob"}).raise_for_status()
+
+
+def test_a_step_begins_after_a_session_of_its_own_key_alone(service: Service) -> None:
+    """A tenant starts a later step after another one's session, and reads that one's files."""
+    service.server.cli("instances", "import", str(ROOT / "examples" / "harbor" / "steps"))
+    sid = service.own("POST", "/start_instance", {"instance_hash": "samples/steps"}).json()["sid"]
+    ended = service.own("POST", "/postprocess", {"sid": sid}).json()
+    start = {"instance_hash": ended["next"]["instance_id"], "after": sid}
+    told = {key: service.send("POST", "/start_instance", KEYS[key], start).json()["code"] for key in ("own", "other")}
+    assert told == {"own": "step_closed", "other": "unknown_session"}
 
 
 def test_the_keys_are_in_no_log(service: Service) -> None:
