@@ -14,7 +14,7 @@ from .serving import Server
 
 IMAGE = os.environ.get("SANDBOX_TEST_HARBOR", "")
 KEY = "e2b_" + 5 * "0123456789ab"
-TASKS = ("hello", "history", "separate")
+TASKS = ("hello", "history", "separate", "steps")
 """Of the others, E2B's SDK refuses the Dockerfile of two stages, and Harbor's environment `e2b` has one container."""
 
 
