@@ -67,7 +67,7 @@ class SandboxSettings(BaseModel):
     """Size limit of each volume of services. Volumes are in memory, and count as that of the services that write."""
     service_start_s: Annotated[float, Field(gt=0)] = 120.0
     """Limit on the start of a sandbox's services, until all of them are healthy, and after that on the health check of
-    the sandbox's own container; then the start fails."""
+    the sandbox's own container; then the start fails. Also on each part of the beginning of a task's step."""
     service_networks: Annotated[IPv4Network, AfterValidator(_divisible)] = IPv4Network("10.213.0.0/16")
     """Address range for the networks of sandboxes with services, 16 addresses each. Nothing outside of such a network
     can be reached from it, not even the host."""
