@@ -291,14 +291,22 @@ class TaskInstance(_Record):
 
     @property
     def carried(self) -> tuple[str, ...]:
-        """Paths whose changed files are the agent's work; (): its work is a diff of the repository in `workdir`."""
-        return self.grader.carried if isinstance(self.grader, HarborGrader) else ()
+        """Paths whose changed files are the agent's work; (): its work is a diff of the repository in `workdir`.
+
+        The next step of its task begins with all of them, a grading only with those in `placed`.
+        """
+        carried = self.grader.carried if isinstance(self.grader, HarborGrader) else ()
+        if self.step is None:
+            return carried
+        roots = (*carried, *self.step.kept)
+        return tuple(root for root in roots if not any(root.startswith(f"{other}/") for other in roots))
 
     @property
     def placed(self) -> tuple[str, ...]:
-        """Paths that a grading may write of what was taken from a session: `carried`, and artifacts of services."""
-        found = self.grader.artifacts if isinstance(self.grader, HarborGrader) else ()
-        return (*self.carried, *(artifact.path for artifact in found))
+        """Paths that a grading writes of what was taken from a session: of `carried`, and artifacts of services."""
+        if not isinstance(self.grader, HarborGrader):
+            return ()
+        return (*self.grader.carried, *(artifact.path for artifact in self.grader.artifacts))
 
     @property
     def instance_hash(self) -> int:

@@ -27,6 +27,8 @@ class Step(BaseModel):
     """How the rewards of the steps so far become one: the mean of each key, or those of this step."""
     min_reward: dict[str, float] = {}
     """Key of this step's rewards -> least value with which the next step may begin."""
+    kept: tuple[str, ...] = ()
+    """Absolute paths whose changed files the next step begins with, although they are not graded."""
     uploads: str = ""
     """Placed in the work directory before the step: a gzipped tar archive, in base64; "" for none. `setup.sh` in it is
     run there."""

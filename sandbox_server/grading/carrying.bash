@@ -20,8 +20,13 @@ cd /
 xargs -0r sh -c 'find "$@" -maxdepth 0 -type d -print0 2> /dev/null || :' sh < "$lists/passed" > "$lists/here"
 tar -c --no-recursion --null -T "$lists/here" | tar -x -C "$lists/files" -p --same-owner --numeric-owner
 # in the changed folders: paths that the agent's container does not have, or does not have as a folder
+while IFS= read -r -d '' folder; do
+  for root in "$@"; do
+    [[ $folder/ == ".$root/"* ]] && printf '%s\0' "$folder" && break
+  done
+done < "$lists/folders" > "$lists/written"
 xargs -0r sh -c 'find "$@" -mindepth 1 -maxdepth 1 \( -type d -printf "%p/\0" -o -print0 \) 2> /dev/null || :' sh \
-  < "$lists/folders" | sort -z | comm -z -23 - "$lists/within" | xargs -0r rm -rf --
+  < "$lists/written" | sort -z | comm -z -23 - "$lists/within" | xargs -0r rm -rf --
 for root in "$@"; do
   part=$lists/files
   while IFS= read -r -d / name; do

@@ -266,7 +266,7 @@ class Grading:
 
     async def _misread(self, instance: TaskInstance, patch: bytes) -> str:
         if instance.carried:
-            return refusal(patch, instance.placed)
+            return refusal(patch, (*instance.carried, *instance.placed))
         return await self._reading.misread(patch)
 
     async def finding(self, instance: TaskInstance, image_digest: str) -> Finding:

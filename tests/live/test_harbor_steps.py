@@ -74,6 +74,8 @@ def test_the_solutions_in_order_earn_one(steps: Server) -> None:
     assert [(item["fn"], item["value"], item["parts"]) for item in got["items"]] == [
         ("reward", 1.0, {"sum": 1.0, "report": 1.0})
     ]
+    # with the first step's reward in it, the verdict is no other session's, whatever that leaves
+    assert steps.in_sql("verdicts", second, "grade_key = ''") == 1
     receipt = steps.get(f"/v1/receipts/{got['receipt']}")
     assert receipt["parent"] == first and receipt["score"]["items"][0]["parts"]["sum"] == 1.0
     assert "mean of 2 steps: 1" in receipt["cause"]
@@ -83,9 +85,28 @@ def test_the_solutions_in_order_earn_one(steps: Server) -> None:
     assert (tree["parent"], tree["grade"]["score"]["items"][0]["parts"]) == (first, {"sum": 1.0, "report": 1.0})
     told = steps.get(f"/v1/instances/{SECOND}")["step"]
     assert (told["before"], told["next"], told["strategy"]) == (FIRST, "", "mean") and "uploads" not in told
-    told = steps.cli("instances", "verify", FIRST, SECOND)
-    for step in (FIRST, SECOND):
-        assert f"ok    {step}  gold resolved, empty unresolved" in told, told
+    told = steps.cli("instances", "verify", SECOND)
+    assert f"ok    {SECOND}  gold resolved, empty unresolved" in told, told
+
+
+def test_a_separate_verifier_sees_artifacts_and_the_next_step_sees_all(steps: Server, tmp_path: Path) -> None:
+    """What is not declared is graded, or is missing where the work goes on."""
+    task = tmp_path / "apart"
+    shutil.copytree(TASK, task)
+    toml = (task / "task.toml").read_text().replace("samples/steps", "samples/apart")
+    toml = toml.replace("[verifier]", '[verifier]\nenvironment_mode = "separate"')
+    (task / "task.toml").write_text(f"artifacts = ['/app/total.sh', '/app/report.txt', '/app/data']\n{toml}")
+    tests = task / "steps" / "report" / "tests" / "test.sh"
+    tests.write_text(tests.read_text().replace('[ -n "$sum" ]', '[ -n "$sum" ] && [ ! -e notes ]'))
+    steps.cli("instances", "import", str(task))
+    first = steps.begin("samples/apart")
+    steps.run(first, f"{SUM}\necho kept >notes")
+    steps.finish(first)
+    second = start(steps, "samples/apart/report", first)["sid"]
+    assert "kept" in steps.run(second, f"cat notes; {REPORT}")
+    steps.finish(second)
+    got = steps.reward(second)
+    assert (got["reward"], got["items"][0]["parts"]) == (1.0, {"sum": 1.0, "report": 1.0}), got
 
 
 def test_a_step_below_its_least_reward_ends_the_task(steps: Server) -> None:

@@ -289,6 +289,14 @@ class Config(_Section):
         }
         return self.model_copy(update=parts)
 
+    def with_verifier(self, docker_image: str | None) -> "Config":
+        """It, with this image for a verifier that has an environment of its own."""
+        own = self.verifier.environment
+        if own is None:
+            return self
+        own = own.model_copy(update={"docker_image": docker_image})
+        return self.model_copy(update={"verifier": self.verifier.model_copy(update={"environment": own})})
+
     @property
     def services(self) -> set[str]:
         """Services that `artifacts` and [[verifier.collect]] name."""

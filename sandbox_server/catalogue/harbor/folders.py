@@ -59,6 +59,10 @@ def _task(folder: Path) -> tuple[dict[str, str], Sequence[str]]:
             content[f"{own}/{INSTRUCTION}"] = (folder / own / INSTRUCTION).read_text()
         for name in STEP_FOLDERS:
             content[f"{own}/{name}"] = packed(folder / own / name)
+        tests = folder / own / "tests"
+        if (tests / "Dockerfile").is_file():
+            content[f"{own}/tests/Dockerfile"] = (tests / "Dockerfile").read_text()
+        content.update({f"{own}/tests/{name}": "" for name in _COMPOSE if (tests / name).is_file()})
     if not steps and not (folder / "tests" / "test.sh").is_file():
         raise ValueError("tests/test.sh is missing")
     if sum(map(len, content.values())) > MOST_BYTES:

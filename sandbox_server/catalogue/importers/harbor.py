@@ -72,12 +72,20 @@ def _steps(
             before="" if number == 1 else ids[number - 2],
             next="" if number == len(ids) else ids[number],
             strategy=config.multi_step_reward_strategy or "mean",
+            kept=_kept(task),
             min_reward={"reward": least} if isinstance(least, float) else least or {},
             uploads=one.uploads,
             health=_health(one.section.healthcheck),
         )
         found.append(TaskInstance(**{**dict(task), "instance_id": own, "step": step}))
     return found
+
+
+def _kept(task: TaskInstance) -> tuple[str, ...]:
+    """The work directory, if it is not graded: the next step needs it all the same."""
+    workdir = task.sandbox.workdir
+    graded = workdir == "/" or any(workdir == root or _below(workdir, root) for root in task.carried)
+    return () if graded else (workdir,)
 
 
 class _Task:

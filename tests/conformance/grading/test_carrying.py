@@ -55,6 +55,27 @@ async def test_folders_on_the_way_stay_as_they_were(runtime: DockerRuntime) -> N
             await runtime.remove(one.container_id)
 
 
+async def test_only_the_paths_of_a_grading_are_written(runtime: DockerRuntime) -> None:
+    """A separate verifier sees the whole work directory of a step, or loses files of its own image there."""
+    sandbox, fresh = [await runtime.create(_spec()) for _ in range(2)]
+    try:
+        await _run(fresh, "mkdir -p /app/out /app/all && echo own | tee /app/own /app/out/own /app/all/own >/dev/null")
+        since = (await _run(sandbox, "mkdir -p /app/out /app/all; sleep 1.1; date +@%s; sleep 1.1")).decode().strip()
+        await _run(sandbox, "cd /app && echo new | tee new own out/a out/b all/c >/dev/null")
+        files = await _run(sandbox, _CARRY, "", since, "/app", "/app")
+        applied = await place(fresh, files, ["/app/out/a", "/app/all"], timeout_s=60)
+        assert not applied.refused, applied
+        assert (await _run(fresh, "cd /app && grep -r . | LC_ALL=C sort")).decode().splitlines() == [
+            "all/c:new",  # a whole folder is as in the session
+            "out/a:new",
+            "out/own:own",
+            "own:own",
+        ]
+    finally:
+        for one in (sandbox, fresh):
+            await runtime.remove(one.container_id)
+
+
 _SERVED = """
 mkdir -p /srv/kept/folder && cd /srv/kept
 echo 1 >folder/one; ln folder/one two; ln -s /etc/passwd out; mkfifo pipe

@@ -124,11 +124,14 @@ REFUSED: dict[str, tuple[str, dict[str, str | None]]] = {
     "'../x' cannot be the name of a folder": ("[[steps]]\nname = '../x'", {}),
     "two steps have the same name": (f"{TWO}[[steps]]\nname = 'TWO'", {}),
     "steps.0.name: Field required": ("[[steps]]\nmin_reward = 1", {}),
-    "with a verifier of its own": (f"{TWO}verifier = {{ environment_mode = 'separate' }}", {}),
     "[environment] gpus": ("[environment]\ngpus = 1\n" + TWO, {}),
     "[[steps]] with services": (
         TWO,
         {"environment/docker-compose.yaml": "services: {main: {}, db: {image: redis}}"},
+    ),
+    "a compose file in steps/two/tests": (
+        f"{TWO}verifier = {{ environment_mode = 'separate' }}",
+        {"steps/two/tests/docker-compose.yaml": "services: {}"},
     ),
     "(several containers)": (TWO, {"environment/compose.yaml": "services: {}"}),
 }
@@ -140,3 +143,43 @@ def test_a_task_is_imported_with_all_its_steps_or_not_at_all(make: Make, why: st
     toml, files = REFUSED[why]
     found, (said,) = read_tasks(make(toml, **files))
     assert not found and "some-task" in said and why in said, said
+
+
+def test_the_work_directory_reaches_the_next_step_but_not_a_separate_verifier(make: Make) -> None:
+    """A later step lacks the work of the one before, or a verifier sees more than the declared artifacts."""
+    toml = f"artifacts = ['/app/out/a', '/srv/b']\n[verifier]\nenvironment_mode = 'separate'\n{TWO}"
+    (one, grader, step), _ = steps(make(toml, **{"tests/Dockerfile": "FROM a\n"}))
+    assert grader.carried == ("/app/out/a", "/logs/artifacts", "/srv/b") == one.placed
+    assert step.kept == ("/app",) and set(one.carried) == {"/app", "/logs/artifacts", "/srv/b"}
+
+
+_OWN = "[verifier]\nenvironment_mode = 'separate'\n[verifier.environment]\ndocker_image = 'task:1'\nworkdir = '/w'\n"
+
+
+@pytest.mark.parametrize(
+    ("toml", "files", "image", "context"),
+    [
+        # as Harbor: the step's image or Dockerfile, else the verifier's, else the task's image with these tests
+        (f"{_OWN}{TWO}", {}, "task:1", None),
+        (
+            f"{_OWN}{TWO}verifier = {{ environment = {{ docker_image = 'step:1', workdir = '/w' }} }}",
+            {},
+            "step:1",
+            None,
+        ),
+        (f"{_OWN}{TWO}", {"steps/two/tests/Dockerfile": "FROM step\n"}, "", "FROM step\n"),
+        (f"{TWO}verifier = {{ environment_mode = 'separate' }}", {"tests/Dockerfile": "FROM t\n"}, "", "FROM t\n"),
+        (f"{TWO}verifier = {{ environment_mode = 'separate' }}", {}, "", None),
+        (f"{_OWN}{TWO}verifier = {{ environment_mode = 'shared' }}", {}, "", None),
+    ],
+)
+def test_where_the_tests_of_a_step_run(
+    make: Make, toml: str, files: dict[str, str], image: str, context: str | None
+) -> None:
+    """A step is graded in the image of another one, or without its tests."""
+    _, (_, grader, _) = steps(make(toml, **files))
+    if context is not None:
+        assert grader.build is not None and Folder(grader.build.context).text("Dockerfile") == context
+    else:
+        assert grader.images == ((image,) if image else ())
+    assert bool(grader.tests) is (not image and context is None)
