@@ -1,9 +1,10 @@
-"""Facts about a Dockerfile before it is built: its work directory, and instructions that the engine's builder lacks."""
+"""Facts about a Dockerfile before it is built: directory, user, volumes, and what the engine's builder lacks."""
 
+import json
 import posixpath
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _HEREDOC = re.compile(r"<<-?\s*[\"']?[A-Za-z_]")
 _BUILDKIT = {
@@ -19,6 +20,10 @@ class Dockerfile:
 
     workdir: str | None
     """None if it names none; "" if it cannot be told: a variable, or relative to that of its base image."""
+    user: str | None
+    """Name or number, without a group; None if it names none; "" if it cannot be told."""
+    volumes: tuple[str, ...]
+    """Paths as they are written, which are absolute unless they hold a variable."""
     unbuildable: tuple[str, ...]
     """Unsupported instructions, a few words each."""
     entrypoint: bool
@@ -31,29 +36,43 @@ class Dockerfile:
         return (*self.unbuildable, *more)
 
 
+_EMPTY = Dockerfile(None, None, (), (), entrypoint=False)
+
+
 def read(text: str) -> Dockerfile:
     """Read a Dockerfile's text; never raises."""
-    workdirs: dict[str, str | None] = {}
-    stage, workdir, entrypoint = "", None, False
+    stages: dict[str, Dockerfile] = {}
+    stage, found = "", _EMPTY
     unsupported: list[str] = []
     for instruction, rest in _instructions(text):
         words = rest.split()
         if instruction == "FROM":
-            workdirs[stage] = workdir
+            stages[stage] = found
             names = [word for word in words if not word.startswith("--")]
-            workdir = workdirs.get(names[0].lower()) if names else None
+            found = replace(stages.get(names[0].lower(), _EMPTY) if names else _EMPTY, entrypoint=False)
             stage = names[2].lower() if len(names) > 2 and names[1].upper() == "AS" else ""
-            entrypoint = False
         elif instruction == "WORKDIR":
-            workdir = _joined(workdir, rest.strip())
+            found = replace(found, workdir=_joined(found.workdir, rest.strip()))
+        elif instruction == "USER":
+            found = replace(found, user="" if "$" in rest else rest.strip().partition(":")[0])
+        elif instruction == "VOLUME":
+            found = replace(found, volumes=(*found.volumes, *_listed(rest)))
         elif instruction == "ENTRYPOINT":
-            entrypoint = words not in ([], ["[]"])
+            found = replace(found, entrypoint=words not in ([], ["[]"]))
         flags = _BUILDKIT.get(instruction, ())
-        found = [word for word in words if word.partition("=")[0] in flags]
-        if _HEREDOC.search(rest) and instruction in _BUILDKIT and not found:
-            found = ["a here-document"]
-        unsupported += [f"{instruction} with {word} in its Dockerfile (BuildKit only)" for word in found[:1]]
-    return Dockerfile(workdir, tuple(dict.fromkeys(unsupported)), entrypoint)
+        lacking = [word for word in words if word.partition("=")[0] in flags]
+        if _HEREDOC.search(rest) and instruction in _BUILDKIT and not lacking:
+            lacking = ["a here-document"]
+        unsupported += [f"{instruction} with {word} in its Dockerfile (BuildKit only)" for word in lacking[:1]]
+    return replace(found, unbuildable=tuple(dict.fromkeys(unsupported)))
+
+
+def _listed(rest: str) -> list[str]:
+    try:
+        paths = json.loads(rest)
+    except ValueError:
+        paths = rest.split()
+    return [str(path) for path in paths] if isinstance(paths, list) else []
 
 
 def _joined(before: str | None, path: str) -> str:

@@ -112,6 +112,8 @@ class _Task:
         if unsupported:
             raise ValueError(f"not supported: {'; '.join(unsupported)}")
         workdir = composed.workdir or self._workdir(config.environment, "environment")
+        grader = self._grader(workdir, separate=separate)
+        self._check_volumes(grader.carried)
         images, build = self._image(config.environment, "environment")
         instance = TaskInstance(
             instance_id=self.own_id,
@@ -124,7 +126,7 @@ class _Task:
                 images=images,
                 build=build,
                 workdir=workdir,
-                user=user_name(config.agent.user),
+                user=self._user(config.agent.user, "agent", config.environment, "environment"),
                 env={**composed.env, **env},
                 services=composed.services,
                 awaits=dict(composed.awaits),
@@ -137,7 +139,7 @@ class _Task:
                 allowed=network.allowed,
                 **config.environment.size,
             ),
-            grader=self._grader(workdir, separate=separate),
+            grader=grader,
             eval_timeout_s=config.verifier.timeout_sec,
             row_sha256=self.sha256,
         )
@@ -169,7 +171,11 @@ class _Task:
             images=images,
             build=build,
             workdir=folder,
-            user=user_name(config.verifier.user),
+            user=self._user(
+                config.verifier.user,
+                "verifier",
+                *((verifier, "tests") if bundled else (config.environment, "environment")),
+            ),
             collect=self._collect(separate=separate),
             artifacts=self._artifacts(carried) if separate else (),
             env=resolved({**(own.env if own else {}), **config.verifier.env}, "[verifier.env]"),
@@ -233,6 +239,27 @@ class _Task:
             where = f"give [{section}] workdir in task.toml"
             raise ValueError(f"{folder}/Dockerfile has no WORKDIR that can be told; {where}")
         return posixpath.normpath(named)
+
+    def _user(self, said: str | int | None, section: str, environment: Environment, folder: str) -> str:
+        """The user of a phase: the one that it names, else the image's, as far as the task's own Dockerfile says it."""
+        if said is None and not environment.docker_image:
+            said = dockerfile.read(self.content.get(f"{folder}/Dockerfile", "")).user
+            if said == "":
+                raise ValueError(
+                    f"{folder}/Dockerfile has a USER that cannot be told; give [{section}] user in task.toml"
+                )
+        return user_name(said)
+
+    def _check_volumes(self, carried: Sequence[str]) -> None:
+        """Raise ValueError if work could lie in a volume of the image, which belongs to one container alone."""
+        if self.config.environment.docker_image:
+            return
+        for path in dockerfile.read(self.content.get("environment/Dockerfile", "")).volumes:
+            if "$" in path or any(path == root or _below(path, root) or _below(root, path) for root in carried):
+                raise ValueError(
+                    f"not supported: VOLUME {path} in environment/Dockerfile, because no grading sees what changes"
+                    " there; remove that line"
+                )
 
     def _unsupported(self, folder: str) -> list[str]:
         own = self.config.environment if folder == "environment" else self.config.verifier.environment

@@ -114,6 +114,54 @@ def test_what_cannot_be_built_is_named(make: Make, file: str, text: str, why: st
     assert not found and why in said, said
 
 
+@pytest.mark.parametrize(
+    ("dockerfile", "toml", "users"),
+    [
+        ("USER ann", "", ("ann", "ann")),
+        ("USER ann:staff\nRUN true\nuser 1000:1000", "", ("1000", "1000")),
+        ("USER ann\nUSER root", "", ("", "")),
+        ("USER ann", "[agent]\nuser = 'root'\n[verifier]\nuser = 'bob'", ("", "bob")),
+        ("USER ann", "[environment]\ndocker_image = 'task:1'\nworkdir = '/app'", ("", "")),
+        ("USER ann\nFROM debian\nWORKDIR /app", "", ("", "")),  # of another stage
+        ("USER $NAME", "[agent]\nuser = 'ann'\n[verifier]\nuser = 'bob'", ("ann", "bob")),
+    ],
+)
+def test_the_image_may_name_the_user(make: Make, dockerfile: str, toml: str, users: tuple[str, str]) -> None:
+    """The agent is root, and reads what the task's author kept from it by file modes. Harbor goes by the image."""
+    file = {"environment/Dockerfile": f"FROM debian\nWORKDIR /app\n{dockerfile}\n"}
+    instance, grader = imported(make(toml, **file))
+    assert (instance.sandbox.user, grader.user) == users
+
+
+def test_the_image_of_a_verifier_may_name_its_user(make: Make) -> None:
+    """Tests that run as another user than their author meant find no reward file that they may write."""
+    config = "[verifier]\nenvironment_mode = 'separate'"
+    files = {"tests/Dockerfile": "FROM a\nUSER bob\n", "environment/Dockerfile": "FROM a\nWORKDIR /app\nUSER ann\n"}
+    instance, grader = imported(make(config, **files))
+    assert (instance.sandbox.user, grader.user) == ("ann", "bob")
+
+
+@pytest.mark.parametrize(
+    ("volume", "why"),
+    [
+        ("VOLUME /app/data", "VOLUME /app/data in environment/Dockerfile, because no grading sees"),
+        ('VOLUME ["/var/db", "/app"]', "VOLUME /app in"),
+        ("VOLUME /", "VOLUME / in"),
+        ("VOLUME $DATA", "VOLUME $DATA in"),
+        ("USER $NAME", "a USER that cannot be told; give [verifier] user in task.toml"),
+    ],
+)
+def test_work_in_a_volume_would_be_lost(make: Make, volume: str, why: str) -> None:
+    """What an agent wrote there is not taken: 0.0, and no mask."""
+    found, (said,) = read_tasks(make("", **{"environment/Dockerfile": f"FROM a\nWORKDIR /app\n{volume}\n"}))
+    assert not found and why in said, said
+
+
+def test_other_volumes_are_taken(make: Make) -> None:
+    """A task that keeps its database in a volume cannot be imported."""
+    imported(make("", **{"environment/Dockerfile": "FROM a\nWORKDIR /app\nVOLUME /var/lib/db /application\n"}))
+
+
 def test_a_verifier_without_a_directory_is_told_which_section_gives_it(make: Make) -> None:
     """The author adds `workdir` to [environment], and the import refuses the task again."""
     config, file = "[verifier]\nenvironment_mode = 'separate'", "tests/Dockerfile"
