@@ -95,6 +95,8 @@ def _confirming(settings: Settings, grading: Grading, certificates: Certificates
         mode=settings.confirm,
         earns=lambda instance, verdict: reward(instance, verdict) > 0,
         least_runs=settings.confirm_runs,
+        times=settings.confirm_times,
+        floor_s=settings.confirm_floor_s,
         parallel=settings.gradings,
         unconfirmed_pays=settings.unconfirmed == "pay",
         reward=settings.reward,

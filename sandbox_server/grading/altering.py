@@ -2,6 +2,7 @@
 
 import ast
 import asyncio
+import math
 import re
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -48,10 +49,12 @@ class Runs(Protocol):
         focus: str = "",
         room: Room | None = None,
         slack: float = 1.0,
+        most_s: float = math.inf,
     ) -> TestRun:
         """Run the tests over `patch` with the files in `altered` replaced, once there is `room`.
 
-        `focus`: pytest options. `slack`: how many times their limit the tests may take. Raises ServiceError.
+        `focus`: pytest options. `slack`: how many times their limit the tests may take, but at most `most_s` seconds.
+        Raises ServiceError.
         """
         ...
 
@@ -114,7 +117,7 @@ class Variants:
         return frozenset(test for unit in self.units for test in unit.tests)
 
 
-VERSION = 8
+VERSION = 9
 
 
 def names_tests(instance: TaskInstance) -> bool:
@@ -183,10 +186,11 @@ async def run_under(
     focus: str = "",
     room: Room | None = None,
     slack: float = 1.0,
+    most_s: float = math.inf,
 ) -> TestRun:
     """Run the tests as changed by `altered`; `passed` holds the row's own test names. Raises ServiceError."""
     changed, texts = altered(instance, files, units, chosen)
-    run = await runs.run_altered(changed, patch, texts, focus=focus, room=room, slack=slack)
+    run = await runs.run_altered(changed, patch, texts, focus=focus, room=room, slack=slack, most_s=most_s)
     back = {alias: test for unit in units for alias, test in unit.back.items()}
     return replace(run, passed=frozenset(back.get(name, name) for name in run.passed))
 

@@ -1,6 +1,7 @@
 """Attempts at a grading, each in a fresh container: the patch, then the tests; repeated after a failure of ours."""
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
@@ -73,6 +74,8 @@ class Altered:
     room: Room | None = None
     slack: float = 1.0
     """How many times their limit the tests may take."""
+    most_s: float = math.inf
+    """How long they may take in any case."""
 
 
 class Attempts:
@@ -162,7 +165,7 @@ class Attempts:
             self._blaming(patched.box, patch),
         ):
             run = patched.failure or await self.run_tests(
-                instance, patched.box.sandbox, altered.files, slack=altered.slack
+                instance, patched.box.sandbox, altered.files, slack=altered.slack, most_s=altered.most_s
             )
         return Attempt(run, patched.tier, patched.box.image_digest, {**patched.timings_s, **run.timings_s})
 
@@ -240,17 +243,18 @@ class Attempts:
         altered: Mapping[str, bytes] | None = None,
         *,
         slack: float = 1.0,
+        most_s: float = math.inf,
     ) -> TestRun:
         """Run the instance's tests in a patched container, with the files in `altered` replaced.
 
-        They may take `slack` times their limit.
+        They may take `slack` times their limit, but at most `most_s` seconds.
 
         Raises:
             EngineUnavailable: the tests were not stopped at their limit. ServiceError: from the grader.
 
         """
         assert instance.grader is not None  # instances without a grader are answered before this
-        timeout_s = self._bounds.tests_of(instance) * slack
+        timeout_s = min(self._bounds.tests_of(instance) * slack, most_s)
         memory = MemoryWatch(self._containers.outside, sandbox.container_id)
         try:
             # The grader itself stops the tests at their limit; this deadline is for an engine that does not answer.

@@ -5,6 +5,7 @@ know which are false: they look alike, and runner, names and inputs are the same
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import nullcontext
@@ -17,7 +18,7 @@ from sandbox_server import telemetry
 from sandbox_server.catalogue.certificate_key import CertificateKey
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import InfrastructureError
-from sandbox_server.grading.altering import Chosen, Room, Runs, Variants, names_tests, run_under, running, together
+from sandbox_server.grading.altering import Chosen, Room, Runs, Variants, names_tests, run_under, running
 from sandbox_server.grading.base import Aside, TestRun
 from sandbox_server.grading.certifying import Certifying
 from sandbox_server.grading.odds import LEAST_RUNS, SEQUENCES, forgiven, patterns, runs_for
@@ -41,6 +42,8 @@ class _Case:
     patch: bytes
     variants: Variants
     units: Sequence[Unit]
+    most_s: float
+    """How long the tests of a run may take, as far as it is known what this code needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,8 @@ class Confirming:
         mode: ConfirmMode,
         earns: Callable[[TaskInstance, Verdict], bool],
         least_runs: int = LEAST_RUNS,
+        times: float = 10.0,
+        floor_s: float = 60.0,
         parallel: int = 2,
         unconfirmed_pays: bool = True,
         reward: str = "",
@@ -70,6 +75,7 @@ class Confirming:
     ) -> None:
         """`parallel`: runs of one verdict at a time; `earns`: whether a verdict earns a reward, of the name `reward`.
 
+        A run may take `times` the seconds of the run that gave the verdict, `floor_s` at least.
         `unconfirmed_pays`: whether a verdict keeps its reward if its instance has no false tests to confirm it with.
         """
         self._runs = runs
@@ -77,6 +83,8 @@ class Confirming:
         self._mode = mode
         self._earns = earns
         self._least_runs = least_runs
+        self._times = times
+        self._floor_s = floor_s
         self._parallel = parallel
         self._unconfirmed_pays = unconfirmed_pays
         self._reward = reward
@@ -85,7 +93,8 @@ class Confirming:
     @property
     def mode(self) -> str:
         """Part of `grade_key`: a verdict must not be shared where more, or longer, confirmation is asked for."""
-        mode = f"{self._mode}, {self._least_runs} runs, of what {self._reward} pays"
+        bound = f"{self._times:g} times or {self._floor_s:g} s"
+        mode = f"{self._mode}, {self._least_runs} runs of {bound}, of what {self._reward} pays"
         return mode if self._unconfirmed_pays else f"{mode}, or no reward"
 
     async def confirm(
@@ -137,7 +146,8 @@ class Confirming:
             if not self._unconfirmed_pays:
                 why += "; an unconfirmed verdict earns nothing (SANDBOX_UNCONFIRMED=refuse)"
             return Confirmation(ConfirmState.NONE, why, pays=self._unconfirmed_pays)
-        return await self._judge(_Case(instance, patch, variants, units))
+        most_s = max(self._floor_s, self._times * verdict.timings_s.get("tests", 0.0))
+        return await self._judge(_Case(instance, patch, variants, units, most_s))
 
     async def _judge(self, case: _Case) -> Confirmation:
         """Run a sequence; repeat it if few deviations were found, because tests flake."""
@@ -211,7 +221,7 @@ class Confirming:
         return drawn
 
     async def _deviations(self, case: _Case, chosen: Chosen, room: Room) -> list[_Deviation]:
-        run = await self._run(case, case.patch, chosen, room)
+        run = await self._run(case, case.patch, chosen, room, case.most_s)
         if run.name not in _GRADED:
             run = await self._beside_gold(case, chosen, run, room)
         if run.name not in _GRADED:
@@ -220,7 +230,7 @@ class Confirming:
             return _by_exit_code(case, chosen, run)
         return _by_names(case, chosen, run)
 
-    async def _run(self, case: _Case, patch: bytes, chosen: Chosen, room: Room) -> TestRun:
+    async def _run(self, case: _Case, patch: bytes, chosen: Chosen, room: Room, most_s: float = math.inf) -> TestRun:
         variants = case.variants
         return await run_under(
             self._runs,
@@ -232,25 +242,27 @@ class Confirming:
             focus=variants.focus,
             room=room,
             slack=_SLACK,
+            most_s=most_s,
         )
 
     async def _beside_gold(self, case: _Case, chosen: Chosen, run: TestRun, room: Room) -> TestRun:
-        """What counts of a run without results: itself, or after a timeout one more, beside gold's.
+        """What counts of a run without results: itself, or after a timeout one more, after gold's.
 
-        Gold is run under the same false tests. The unpatched tree would not tell: where the tests need a name that only
-        a fix adds, it never gives any results.
+        Gold is run under the same false tests, and on the same busy host: what it needs tells how long the other may
+        take. The unpatched tree would not tell: where the tests need a name that only a fix adds, it never gives any
+        results.
 
         Raises:
             InfrastructureError: gold gives no results either.
 
         """
-        works = [self._run(case, case.instance.gold_patch.encode(), chosen, room)]
-        if run.name is VerdictName.TIMEOUT:  # a busy host may have held it up
-            works.append(self._run(case, case.patch, chosen, room))
-        control, *again = await together(*works)
-        if control.name not in _GRADED:
+        gold = await self._run(case, case.instance.gold_patch.encode(), chosen, room)
+        if gold.name not in _GRADED:
             raise InfrastructureError(f"confirming runs give no results, nor does gold: {run.cause}")
-        return again[0] if again else run
+        if run.name is not VerdictName.TIMEOUT:
+            return run
+        most_s = case.most_s + self._times * gold.timings_s.get("tests", 0.0)
+        return await self._run(case, case.patch, chosen, room, most_s)
 
 
 def _counted(confirmation: Confirmation) -> Confirmation:

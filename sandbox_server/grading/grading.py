@@ -1,6 +1,7 @@
 """From a patch to its verdict. docs/grading.md lists the verdicts; `attempts.py` runs the tests."""
 
 import asyncio
+import math
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
@@ -171,17 +172,18 @@ class Grading:
         focus: str = "",
         room: Room | None = None,
         slack: float = 1.0,
+        most_s: float = math.inf,
     ) -> TestRun:
         """Run the instance's tests over `patch` with the files in `altered` replaced, and pytest options `focus`.
 
         The container is created at once. The tests start when there is `room`, which may take as long as another run,
-        and may take `slack` times their limit.
+        and may take `slack` times their limit, but at most `most_s` seconds.
 
         Raises:
             ServiceError: from the last attempt.
 
         """
-        return (await self._attempts.run(instance, patch, altered=Altered(altered, focus, room, slack))).run
+        return (await self._attempts.run(instance, patch, altered=Altered(altered, focus, room, slack, most_s))).run
 
     async def files_with(self, instance: TaskInstance, patch: bytes, paths: Iterable[str]) -> Mapping[str, bytes]:
         """The text files of bounded size among `paths`, once `patch` is applied. Raises ServiceError."""

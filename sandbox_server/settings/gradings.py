@@ -61,6 +61,11 @@ class GradingSettings(BaseModel):
     confirm_runs: Annotated[int, Field(ge=2)] = 2
     """Minimum confirming runs of one patch. With 7, code that guesses at a single test of many also passes with a
     probability of at most 1 %."""
+    confirm_times: Annotated[float, Field(ge=1)] = 10.0
+    """Times the seconds of its first run that the tests of a patch may take in a confirming run, at most twice their
+    limit."""
+    confirm_floor_s: Annotated[float, Field(ge=0)] = 60.0
+    """Seconds that a confirming run may take however quick the first one was, because the host may be busier."""
     unconfirmed: Literal["pay", "refuse"] = "pay"
     """Reward of a patch whose instance has no false tests (docs/grading.md). pay: the normal reward, though it may be a
     fake; refuse: 0.0, not masked, so that such instances teach nothing."""

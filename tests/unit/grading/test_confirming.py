@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -109,7 +110,7 @@ async def test_a_run_without_results_is_the_patchs_if_gold_gives_some() -> None:
 
 
 @pytest.mark.parametrize(("timeouts", "state"), [(2, "confirmed"), (99, "tampered")])
-async def test_a_confirming_run_past_its_limit_is_run_once_more_beside_gold(timeouts: int, state: str) -> None:
+async def test_a_confirming_run_past_its_limit_is_run_once_more_after_gold(timeouts: int, state: str) -> None:
     """On a busy host two runs of gold itself were past their limit at a time: an honest 0.0, unmasked."""
 
     class Busy(Runs):
@@ -190,6 +191,41 @@ async def test_a_confirming_run_without_an_end_is_the_patchs_unless_gold_has_non
     else:
         assert (await confirmed).name is VerdictName.TAMPERED
     assert set(slacks) == {2.0}, "what passed just within the limit may be slower beside other runs"
+
+
+@pytest.mark.parametrize(
+    ("first_s", "gold_s", "most_s"),
+    [(2.0, 1.0, {60.0, 70.0}), (2.0, 20.0, {60.0, 260.0}), (30.0, 1.0, {300.0, 310.0})],
+)
+async def test_code_that_idles_when_confirmed_is_stopped_soon(
+    first_s: float, gold_s: float, most_s: set[float]
+) -> None:
+    """It held its slot for four times the row's limit, 638 s at 120, although its first run had taken two seconds.
+
+    Gold is not bounded so: what it needs now tells whether the host is slow, and then the code may be slow too.
+    """
+
+    class Idle(Runs):
+        certified = False
+
+        async def run_altered(
+            self, instance: TaskInstance, patch: bytes, altered: Mapping[str, bytes], **how: Any
+        ) -> Run:
+            run = await super().run_altered(instance, patch, altered, **how)
+            if self.certified and patch == b"patch":
+                given.add(how["most_s"])
+                return replace(run, name=VerdictName.TIMEOUT)
+            if self.certified:
+                assert (how["slack"], how["most_s"]) == (2.0, math.inf)
+            return replace(run, timings_s={"tests": gold_s})
+
+    given: set[float] = set()
+    runs, kept = Idle(3), Kept()
+    await Certifying(runs, kept).variants(task(3), CertificateKey.of(task(3), RESOLVED.image_digest))
+    runs.certified = True
+    first = replace(RESOLVED, timings_s={"tests": first_s})
+    found = await confirming(runs, kept=kept).confirm(task(3), b"patch", first)
+    assert (found.name, found.mask, given) == (VerdictName.TAMPERED, False, most_s)
 
 
 async def test_a_hack_that_recognises_one_altered_value_meets_another_one() -> None:

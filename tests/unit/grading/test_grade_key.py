@@ -86,6 +86,7 @@ async def _facts(*, judging: Judging | None = None, confirm: Mapping[str, Any] |
         ({}, {"confirm": {}}),
         ({"confirm": {}}, {"confirm": {"mode": "off"}}),
         ({"confirm": {}}, {"confirm": {"least_runs": 7}}),
+        ({"confirm": {}}, {"confirm": {"times": 3.0}}),
         ({"confirm": {"reward": "resolved"}}, {"confirm": {"reward": "f2p_fraction"}}),
     ],
 )
