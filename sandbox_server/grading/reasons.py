@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 _PYTEST_BLOCK = re.compile(r"^=+ (?:FAILURES|ERRORS) =+$(.*?)^=+ ", re.MULTILINE | re.DOTALL)
 _PYTEST_SECTION = re.compile(r"^_{3,} (.+?) _{3,}$", re.MULTILINE)
 _PYTEST_END = re.compile(r"^\S+:\d+: ([A-Za-z_][\w.]*)$", re.MULTILINE)
-_PYTEST_SUMMARY = re.compile(r"^FAILED (\S+::.+?)(?: - (.*))?$", re.MULTILINE)
+_PYTEST_SUMMARY = re.compile(r"^FAILED ([^\s\[]+::(?:[^\[\n]+?|[^\s\[]+\[.*?\]))(?: - (.*))?$", re.MULTILINE)
+"""A case's id may hold what stands between a name and its reason: `test_a[x - y]`."""
 _UNITTEST = re.compile(r"^(FAIL|ERROR): (\w+) \([\w.]+\)", re.MULTILINE)
 _RULE = re.compile(r"^[=_-]{20,}", re.MULTILINE)
 _EXCEPTION = re.compile(r"^(?:E +)?([A-Za-z_][\w.]*)(?::|$)", re.MULTILINE)

@@ -203,7 +203,7 @@ class Source:
         assert node.end_lineno is not None and node.end_col_offset is not None  # set on every parsed node
         return self._lines[node.end_lineno - 1] + node.end_col_offset
 
-    def segment(self, node: ast.expr) -> str:
+    def segment(self, node: ast.expr | ast.stmt) -> str:
         """Source text of the node."""
         return self.text[self.start(node) : self.end(node)].decode()
 

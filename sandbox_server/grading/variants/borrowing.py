@@ -25,7 +25,7 @@ def borrowed(source: Source, literal: ast.expr, pool: Pool, rng: Random) -> list
     return [Variant("borrowed", (source.replaced(literal, text),)) for text in rng.sample(texts, min(2, len(texts)))]
 
 
-def draws(source: Source, node: ast.expr) -> int:
+def draws(source: Source, node: ast.expr | ast.stmt) -> int:
     """A number that cannot be computed without the file's true text; the same for the same place in it."""
     return int.from_bytes(hashlib.sha256(source.once(_digest) + source.start(node).to_bytes(8)).digest()[:4])
 

@@ -3,7 +3,7 @@
 import ast
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from sandbox_server.grading.variants.base import Source
@@ -11,6 +11,7 @@ from sandbox_server.grading.variants.expected import Function, tail
 
 _UNITTEST = re.compile(r"(\w+) \(([\w.]+)\)")
 _BARE = re.compile(r"\w+")
+_FUNCTION = re.compile(r"(?:[^\[]*::)?(\w+)")
 _EXPANDED = re.compile(r"(\w+?)_\d+(?:_\w*)?")
 """Names of `parameterized` and `ddt`: `test_days_0_leap`."""
 
@@ -35,17 +36,25 @@ class Found:
 
 
 def functions(source: Source) -> list[Found]:
-    """All test functions and methods; of two with the same name the last one, which is the one that runs."""
+    """All functions and methods that look like tests."""
+    return [found for found in defined(source) if _is_test(found.function.name)]
+
+
+def defined(source: Source) -> list[Found]:
+    """All functions and methods; of two with the same name the last one, which is the one that runs."""
     found = {(owner, function.name): Found(source, function, owner) for owner, function in _defined(source.tree.body)}
     return list(found.values())
+
+
+def _is_test(name: str) -> bool:
+    return name.startswith("test") or name.endswith("_test")
 
 
 def _defined(body: Iterable[ast.stmt], owner: str = "") -> Iterator[tuple[str, Function]]:
     for statement in body:
         match statement:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                if statement.name.startswith("test") or statement.name.endswith("_test"):
-                    yield owner, statement
+                yield owner, statement
             case ast.ClassDef():
                 yield from _defined(statement.body, f"{owner}.{statement.name}" if owner else statement.name)
             case ast.If() | ast.Try() | ast.With():
@@ -67,7 +76,9 @@ def _classes(body: Iterable[ast.stmt], owner: str = "") -> Iterator[tuple[str, l
 
 def find(sources: Iterable[Source], fixed: Iterable[str], kept: Iterable[str]) -> list[Found]:
     """The functions that implement tests in `fixed`, together with their tests in `kept`."""
-    index = _Index(list(sources))
+    fixed, kept = list(fixed), list(kept)
+    named = {match[1] for name in (*fixed, *kept) if (match := _FUNCTION.match(name))}
+    index = _Index(list(sources), named)
     for name in kept:
         for found in index.of(name):
             found.kept.append(name)
@@ -83,10 +94,13 @@ def find(sources: Iterable[Source], fixed: Iterable[str], kept: Iterable[str]) -
 class _Index:
     """Finds functions by the names that runners use."""
 
-    def __init__(self, sources: Sequence[Source]) -> None:
+    def __init__(self, sources: Sequence[Source], named: Set[str]) -> None:
+        """`named`: the row's tests, which need not look like ones (pytest's `python_functions`)."""
         by_name: dict[str, list[Found]] = {}
         by_doc: dict[str, list[Found]] = {}
-        for one in (found for source in sources for found in functions(source)):
+        for one in (found for source in sources for found in defined(source)):
+            if not _is_test(one.function.name) and one.function.name not in named:
+                continue
             by_name.setdefault(one.function.name, []).append(one)
             first = (ast.get_docstring(one.function) or "").strip().split("\n")[0].strip()
             if first:

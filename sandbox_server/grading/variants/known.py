@@ -7,7 +7,7 @@ from itertools import chain
 
 from sandbox_server.grading.variants.base import Source, Variant
 from sandbox_server.grading.variants.cases import named_rows
-from sandbox_server.grading.variants.finding import Found, functions
+from sandbox_server.grading.variants.finding import Found, defined
 
 Places = Sequence[tuple[int, int]]
 """Begin and end of parts of a test file, in bytes."""
@@ -24,7 +24,7 @@ class Known:
         self._rows: dict[str, set[str]] = {}  # a test's name, or its body -> the rows of its tables
         for source in sources:
             self._statements.update(map(ast.dump, _statements(source.tree)))
-            for found in functions(source):
+            for found in defined(source):
                 rows = {ast.dump(row) for row in _rows(found)}
                 for key in _keys(found):
                     self._rows.setdefault(key, set()).update(rows)

@@ -173,7 +173,7 @@ def _of_statement(source: Source, statement: ast.stmt, helpers: Helpers) -> Iter
         case ast.Assert(test=test):
             refused = refusal(source, statement, [test])
             yield from (replace(site, refused=refused) for site in _of_test(source, test))
-        case ast.Expr(value=ast.Call(func=ast.Attribute(attr=name), args=stated) as call) if name in OPPOSITE_METHODS:
+        case ast.Expr(value=ast.Call(func=ast.Attribute(attr=name), args=stated) as call) if _asserts(name):
             refused = refusal(source, statement, stated)
             yield from (replace(site, refused=refused) for site in _of_call(source, call, helpers))
         case ast.Expr(value=ast.Call() as call) | ast.Expr(value=ast.Await(value=ast.Call() as call)):
@@ -266,8 +266,13 @@ def _of_call(source: Source, call: ast.Call, helpers: Helpers) -> Iterator[Site]
     elif helper := helpers.get(name):
         yield helper.site(call, words=False)
         yield helper.site(call, words=True)
-    elif fixed:
+    elif fixed or _asserts(name):
         yield Site(fixed=fixed)
+
+
+def _asserts(name: str) -> bool:
+    """Whether a method of that name is an assertion, maybe of a class in another file."""
+    return name.startswith("assert") and name not in _RAISES
 
 
 def _of_raises(source: Source, call: ast.Call, name: str) -> Site:

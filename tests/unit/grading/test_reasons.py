@@ -73,9 +73,12 @@ AssertionError
         (_PYTEST, {"test_parse[a]": {"AssertionError"}, "test_refuses": {"Mine"}, "test_short": {"Failed"}}),
         (_UNITTEST, {"test_a": {"AssertionError"}, "test_b": {"InvalidOperation"}}),
         (_SYMPY, {"test_prefix_operations": {"AssertionError"}}),
+        ("FAILED a.py::test_x[a b] - Failed: no\nFAILED a.py::test_y\n", {"test_x[a b]": {"Failed"}}),
+        # words of an id were taken for the exception, so none of a test's alterations counted as right
+        ("FAILED a.py::A::test_x[x::y - z] - Failed: no\n", {"test_x[x::y - z]": {"Failed"}}),
         ("nothing that is known", {}),
     ],
-    ids=["pytest", "unittest", "sympy", "unknown"],
+    ids=["pytest", "unittest", "sympy", "blanks", "dashes", "unknown"],
 )
 def test_exceptions_by_test(log: str, expected: dict[str, set[str]]) -> None:
     assert failures(log) == expected

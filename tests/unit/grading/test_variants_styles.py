@@ -198,6 +198,26 @@ _NAMED = """
     """
 
 
+def test_tests_that_do_not_look_like_ones() -> None:
+    """With `python_functions = check_* it_*` no test was found, so nothing of a row was confirmed."""
+    text = """
+    def check_one():
+        assert f(1) == 17
+
+    class DescribeIt:
+        def it_works(self):
+            assert self.x == 18
+
+    def helps(one):
+        assert f(one) == 19
+    """
+    ids = [f"{_PATH}::check_one", f"{_PATH}::DescribeIt::it_works[a - b]"]
+    assert [(unit.name, unit.tests) for unit in made(text, *ids)] == [
+        ("check_one", (ids[0],)),
+        ("DescribeIt.it_works", (ids[1],)),
+    ]
+
+
 def test_cases_behind_a_name() -> None:
     """Only the opposite of the assertion could be said, which code that turns all results round meets."""
     text = _NAMED.format("")
@@ -235,7 +255,33 @@ def test_cases_behind_a_name_that_the_repository_has() -> None:
         ("from sympy.testing.pytest import raises", "assert f(1) is S.One", r"raises\(\w+, lambda: f\(1\)\)"),
         ("", "self.assertIn(3, f(1))", r"with self.assertRaises\(\w+\): f\(1\)"),
         ("", "assert f(1)", ""),
-        ("import pytest", "assert all(f(one) for one in found)", ""),
+        (
+            "import pytest",
+            "assert all(f(one) for one in found)",
+            r"with pytest.raises\(\w+\): all\(f\(one\) for one in found\)",
+        ),
+        ("import pytest", "assert [h.pop() for _ in x] == x", r"with pytest.raises\(\w+\): \[h.pop\(\) for _ in x\]"),
+        (
+            "from sympy.testing.pytest import raises",
+            "assert {f(one) for one in x} == x",
+            r"raises\(\w+, lambda: \{f\(one\) for one in x\}\)",
+        ),
+        ("import pytest", "assert [one for one in g] == x", ""),
+        (
+            "import pytest",
+            "got = f(\n        1)\n    assert got == x",
+            r"with pytest.raises\(\w+\): got = f\(\n        1\)\n",
+        ),
+        ("", "got, x = f(), 1\n    self.assertIn(x, got)", r"with self.assertRaises\(\w+\): got, x = f\(\), 1\n"),
+        ("import pytest", "h.push(1)\n    assert h.size == x", r"with pytest.raises\(\w+\): h.push\(1\)\n"),
+        ("", "bag.add(1)\n    self.assertEqual(len(bag), x)", r"with self.assertRaises\(\w+\): bag.add\(1\)\n"),
+        ("", 'self.assertCounts(f("a"), a=2)', r'with self.assertRaises\(\w+\): f\("a"\)\n'),
+        ("", "self.assertRaises(ValueError, f, 1)", ""),
+        ("import pytest", "h.assert_called()\n    assert h.size == x", ""),
+        ("from sympy.testing.pytest import raises", "got = f(1)\n    assert got == x", ""),
+        ("import pytest", "got = len(x)\n    assert got == x", ""),
+        ("import pytest", "got = f(1)\n    for got in x:\n        g(got)\n    assert got == x", ""),
+        ("import pytest", "if x:\n        got = f(1)\n    assert got == x", ""),
         ("import pytest", "assert f(1) and g", r"with pytest.raises\(\w+\): f\(1\)"),
         ("import pytest", "assert g or f(1)", ""),
         ("import pytest", "assert f(1) == 42", ""),
