@@ -222,3 +222,10 @@ async def test_code_that_dies_only_when_confirmed_is_to_blame(bench: Bench) -> N
     # a false value may be the other test's true one: then the code says yes, and does not die
     told = ("gold gives some", "passed although it was false")
     assert all(any(one in said for one in told) for said in verdict.confirm.evidence), verdict.confirm
+
+
+async def test_code_that_idles_only_when_confirmed_is_stopped_soon(bench: Bench) -> None:
+    """It held a slot for twice the limit of the tests, and once more beside gold."""
+    idle = b"import time\n\ntime.sleep(600)\n"
+    run = await bench.grading(ahead=0).run_altered(bench.instance(), bench.diff({_CALC: idle}), {}, slack=2.0, most_s=2)
+    assert (run.name, run.cause) == (VerdictName.TIMEOUT, "the tests ran past their limit of 2 s")
