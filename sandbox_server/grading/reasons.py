@@ -6,6 +6,8 @@ Only for logs of trusted code (gold, the unpatched tree): other code could print
 import re
 from collections.abc import Iterable, Mapping
 
+from sandbox_server.grading.variants.cases import is_cut
+
 _PYTEST_BLOCK = re.compile(r"^=+ (?:FAILURES|ERRORS) =+$(.*?)^=+ ", re.MULTILINE | re.DOTALL)
 _PYTEST_SECTION = re.compile(r"^_{3,} (.+?) _{3,}$", re.MULTILINE)
 _PYTEST_END = re.compile(r"^\S+:\d+: ([A-Za-z_][\w.]*)$", re.MULTILINE)
@@ -63,11 +65,10 @@ def tells_of(log: str, test: str) -> bool:
 
 
 def of(found: Mapping[str, set[str]], test: str) -> set[str]:
-    """The exceptions of `test` in `failures`; if it names no case, of all its cases."""
+    """The exceptions of `test` in `failures`; of all its cases if it names none, of all that it may be if it is cut."""
     name = bare(test)
-    return {
-        error for seen, errors in found.items() if seen == name or seen.partition("[")[0] == name for error in errors
-    }
+    begins = f"{name} " if is_cut(name) else f"{name}["
+    return {error for seen, errors in found.items() if seen == name or seen.startswith(begins) for error in errors}
 
 
 def right(log: str, tests: Iterable[str], reasons: Iterable[str]) -> bool:

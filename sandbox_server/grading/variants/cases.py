@@ -78,15 +78,23 @@ def tests_of(found: Sequence[Table], at: int, case: Case, names: Mapping[str, st
     """The tests in `names` (test name -> text in its brackets) that run only `case` of table `at`."""
     parts = [f"(?:{'|'.join(row.pattern for row in table)})" for table in found]
 
-    def matches(row: Case, text: str) -> bool:
+    def matches(row: Case, name: str) -> bool:
+        if is_cut(name):
+            pattern, blank, _ = row.pattern.partition(re.escape(" "))
+            return bool(blank) and len(found) == 1 and re.fullmatch(pattern, names[name], re.DOTALL) is not None
         pattern = "-".join([*parts[:at], row.pattern, *parts[at + 1 :]])
-        return re.fullmatch(pattern, text, re.DOTALL) is not None
+        return re.fullmatch(pattern, names[name], re.DOTALL) is not None
 
     return [
         name
-        for name, text in names.items()
-        if matches(case, text) and not any(matches(row, text) for row in found[at] if row is not case)
+        for name in names
+        if matches(case, name) and not any(matches(row, name) for row in found[at] if row is not case)
     ]
+
+
+def is_cut(name: str) -> bool:
+    """Whether a test's name ends in its brackets: parsers of logs take the first blank in a case's id for its end."""
+    return "[" in name and not name.endswith("]")
 
 
 def renamed(found: Sequence[Table], at: int, case: Case, test: str, word: str) -> str:
@@ -181,10 +189,10 @@ def _ascii(text: str) -> str:
 
 
 def bracketed(names: Iterable[str]) -> dict[str, str]:
-    """Name -> text in its brackets; names without brackets are left out."""
+    """Name -> text in its brackets, up to its first blank if `is_cut`; names without brackets are left out."""
     found = {}
     for name in names:
         head, bracket, rest = name.partition("[")
-        if bracket and rest.endswith("]") and head:
-            found[name] = rest[:-1]
+        if bracket and head:
+            found[name] = rest.removesuffix("]")
     return found

@@ -11,6 +11,7 @@ from sandbox_server.grading.variants.cases import (
     Case,
     Table,
     bracketed,
+    is_cut,
     labelled,
     parameters,
     renamed,
@@ -133,7 +134,7 @@ def _of_cases(found: Found, cases: Sequence[Table], scope: Scope, known: Places,
                 yield Unit(source.path, name, tuple(tests), tuple(sound))
                 continue
             word = f"{rng.getrandbits(24):06x}"
-            label = labelled(source, case, word)
+            label = () if any(map(is_cut, tests)) else labelled(source, case, word)
             made = _of_case(source, table, case, scope.met & case.shown, rng) if label else []
             if sound := _sound(source, marked(made, known), label):
                 taken.update(tests)

@@ -126,6 +126,8 @@ def test_only_an_assertion_is_right() -> None:
     assert not right(_UNITTEST, ["test_b (tests.test_a.A)"], ())
     assert not right(_PYTEST, ["tests/test_a.py::test_gone"], ())
     assert right(_PYTEST, ["test_parse"], ())  # all cases of it
+    cut = _PYTEST.replace("test_parse[a]", "test_parse[a - b]")
+    assert right(cut, ["tests/test_a.py::test_parse[a"], ()) and not right(cut, ["tests/test_a.py::test_parse[b"], ())
     assert right("a format that is not known", ["x"], ())
 
 

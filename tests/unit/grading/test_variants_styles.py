@@ -231,6 +231,26 @@ def test_cases_behind_a_name() -> None:
     assert [{variant.kind for variant in unit.variants} for unit in shared] == [{"swap"}]
 
 
+_SPACED = """
+    @pytest.mark.parametrize("n, word", [
+        pytest.param(10, 17, id="{0} - first"), pytest.param(20, 18, id="two"),
+    ])
+    def test_x(n, word):
+        assert f(n) == word
+    """
+
+
+def test_cases_whose_names_logs_cut_at_a_blank() -> None:
+    """Only all cases together could be altered, by the opposite at most, and none where another case is a P2P test."""
+    ids = [f"{_PATH}::test_x[{case}" for case in ("one", "two]")]
+    assert [unit.tests for unit in made(_SPACED.format("one"), *ids)] == [(ids[0],), (ids[1],)]
+    assert [unit.tests for unit in made(_SPACED.format("one"), ids[0], kept=(ids[1],))] == [(ids[0],)]
+    # a name that two cases may have tells of neither
+    twins = _SPACED.format("one").replace('"two"', '"one - last"')
+    assert [unit.tests for unit in made(twins, ids[0])] == [(ids[0],)]
+    assert {variant.kind for variant in made(twins, ids[0])[0].variants} == {"swap"}
+
+
 def test_cases_behind_a_name_that_the_repository_has() -> None:
     old, new = (
         textwrap.dedent(_NAMED.format("").replace('        (20, "twenty"),\n', more))
