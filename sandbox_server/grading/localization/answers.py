@@ -16,13 +16,15 @@ AUTO = "auto"
 _SPAN = re.compile(
     r"""[(\[]\s*("[^"\n]*"|'[^'\n]*')\s*,\s*[(\[]\s*(-?\d{1,9})\s*,\s*(-?\d{1,9})\s*[)\]]\s*,?\s*[)\]]"""
 )
-_TEXT = frozenset({"", "text", "txt", "plain", "plaintext", "markdown", "md", "yaml", "python", "py"})
+_TEXT = frozenset({"", "text", "txt", "plain", "plaintext", "markdown", "md", "yaml", "csv", "tsv", "python", "py"})
 """Languages of fenced blocks that may hold a list of locations."""
 _CODE = frozenset({"python", "py"})
 """Languages of `_TEXT` whose blocks usually hold code."""
 _DATA = _TEXT | {"json", "json5", "jsonc", "jsonl"}
 _MARKED_UP = frozenset({"xml", "html"})
 """Languages of fenced blocks that are an answer if they hold nothing but one."""
+_BOXED = re.compile(r"\\boxed\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*+\})*+\})*+)\}")
+_IN_LATEX = re.compile(r"\\(?:(?:text|math)[a-z]*\{([^{}]*)\}|([_#&%$ ]))")
 _THOUGHTS = (
     ("<think>", "</think>"),
     ("<thinking>", "</thinking>"),
@@ -48,7 +50,7 @@ def parse_answer(text: str, *, written: str = AUTO, roots: Iterable[str] = (), a
         raise ValueError(f"there is no answer format {written!r}; there are {', '.join(FORMATS)}")
     readers = _ANY if written == AUTO else [_READERS[written]]
     if acts:
-        readers = [read for read in readers if read not in (_located, _fenced)]
+        readers = [read for read in readers if read not in (_called, _located, _fenced)]
     spoken, known = after_thinking(text), Roots(roots)
     return next((answer for read in readers if (answer := read(spoken, known)) is not None), None)
 
@@ -76,6 +78,12 @@ def _structured(text: str, roots: Roots) -> Answer | None:
     locations = Locations(roots)
     structured.read_value(calls[-1], locations)
     return locations.answer("structured", well_formed=len(calls) == 1)
+
+
+def _called(text: str, roots: Roots) -> Answer | None:
+    """The last finishing call in Python's syntax."""
+    calls = list(structured.python_calls(text))
+    return _of_data(calls[-1], roots, well_formed=len(calls) == 1) if calls else None
 
 
 def _pairs(text: str, tag: str) -> Iterator[tuple[int, str]]:
@@ -152,6 +160,8 @@ def _located(text: str, roots: Roots) -> Answer | None:
         whole = Block("", text.strip().strip("`"), closed=False)
         if answer := _sound(whole, roots, well_formed=True):
             return answer
+        if (data := structured.data_among_prose(text)) is not None:
+            return _of_data(data, roots)
         named = _partly(whole, roots) if has_labelled_names(text) else None
         if named is not None and named.modules:
             return named
@@ -189,10 +199,10 @@ def _is_path(file: str) -> bool:
     return "/" in file or file.endswith(".py")
 
 
-def _of_data(value: object, roots: Roots) -> Answer:
+def _of_data(value: object, roots: Roots, *, well_formed: bool = True) -> Answer:
     locations = Locations(roots)
     structured.read_value(value, locations)
-    return locations.answer("structured", well_formed=True)
+    return locations.answer("structured", well_formed=well_formed)
 
 
 def _block(block: Block, roots: Roots, *, well_formed: bool) -> Answer | None:
@@ -228,7 +238,8 @@ def _listed(text: str, roots: Roots) -> Answer | None:
 
 
 def _tagged(text: str, roots: Roots) -> Answer | None:
-    """The pair that begins last and is not empty; if all are empty, the last one."""
+    """The pair that begins last and is not empty; if all are empty, the last one. LaTeX's box counts as `<answer>`."""
+    text = _BOXED.sub(lambda box: f"<answer>{_IN_LATEX.sub(_plain, box[1])}</answer>", text)
     pairs = [(pair[0], tag) for tag in _BY_TAG if (pair := _last_pair(text, tag)) is not None]
     empty = None
     for _, tag in sorted(pairs, reverse=True):
@@ -237,6 +248,10 @@ def _tagged(text: str, roots: Roots) -> Answer | None:
             return answer
         empty = empty or answer
     return empty
+
+
+def _plain(latex: re.Match[str]) -> str:
+    return latex[1] or latex[2] or ""
 
 
 _Reader = Callable[[str, Roots], Answer | None]
@@ -252,5 +267,5 @@ _READERS: dict[str, _Reader] = {
     "structured": _structured,
     "lines": _spans,
 }
-_ANY: list[_Reader] = [_structured, _tagged, _located]
+_ANY: list[_Reader] = [_structured, _tagged, _called, _located]
 FORMATS = (AUTO, *_READERS)

@@ -1,5 +1,6 @@
 """Answers as text: lines `path.py`, `class: C`, `function: f`, usually in a fenced block."""
 
+import csv
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -50,6 +51,8 @@ _ENDINGS |= {"txt", "xml", "yaml", "yml"}
 """Endings of file names such as `Pipfile.lock`, which otherwise look like `Class.method`."""
 _NONE = frozenset({"none", "null", "n/a", "na"})
 """What stands in a table's cell for nothing."""
+_SEPARATORS = (",", "\t")
+_COLUMN = re.compile(r"\w{1,30}")
 _FENCES = ("```", "~~~")
 _PROSE = ("markdown", "md")
 
@@ -110,30 +113,69 @@ def read_lines(text: str, into: Locations) -> bool:
     line above it, until a blank line or another file. A heading (`## src/a.py`) names the file of the lines below it,
     where `Foo.bar` is a method. Comments and titles are skipped; any other line is a problem.
     """
-    path = in_class = titled = ""
-    columns: list[str] = []
-    clean = False
+    lines, clean = _Lines(into), False
     for line in into.while_room(chain.from_iterable(map(untagged, text.splitlines()))):
-        stripped = line.strip()
-        cells = stripped.strip("|").split("|") if stripped.startswith("|") else []
-        columns = _columns(cells) or (columns if cells else [])
-        if not stripped:
-            in_class = ""
-        elif columns:
-            clean = _row(columns, cells, into) or clean
-        elif (labelled := _LABELLED.fullmatch(stripped)) is not None:
-            path, in_class = _labelled(_LABELS[labelled[1].lower()], labelled[2], path, in_class, into)
-            clean = clean or bool(path)
-        elif (headed := references.heading(stripped)) is not None and headed[0] > 1:
-            path = titled = _headed(headed[1], into)
-            in_class = ""
-        elif path and path == titled and (method := _method(stripped)):
-            into.entity(path, method)
-        elif not _COMMENT.match(stripped):
-            found, whole = _file_line(stripped, into)
-            if found:
-                path, in_class, clean = found, "", clean or whole
+        clean = lines.read(line.strip()) or clean
     return clean
+
+
+class _Lines:
+    """Reads lines one after another; what a line means depends on those above it."""
+
+    def __init__(self, into: Locations) -> None:
+        self._into = into
+        self._path = self._in_class = ""
+        self._titled = ""
+        """The file of the heading above."""
+        self._listed = ""
+        """The label of the list that the line above began or went on with."""
+        self._separator = ""
+        self._columns: list[str] = []
+        """Of the table that the line above is part of."""
+
+    def read(self, line: str) -> bool:
+        """Add what `line`, without space around it, names; return whether it names a file and was read entirely."""
+        listed, self._listed = self._listed, ""
+        if cells := self._cells(line):
+            return _row(self._columns, cells, self._into)
+        if not line:
+            self._in_class, self._listed = "", listed
+            return False
+        if (labelled := _LABELLED.fullmatch(line)) is not None:
+            return self._labelled(labelled[1].lower(), labelled[2])
+        if listed and self._path and (item := _item(line)):
+            self._listed = listed
+            self._path, self._in_class = _labelled(listed, item, self._path, self._in_class, self._into)
+            return False
+        return self._unlabelled(line)
+
+    def _cells(self, line: str) -> list[str]:
+        """The cells of a table's row; [] for another line, also for a row with bars that belongs to no known table."""
+        self._separator = _separator(line, self._separator)
+        cells = _split(line, self._separator)
+        self._columns = _columns(cells) or (self._columns if cells else [])
+        return cells if self._columns else []
+
+    def _labelled(self, label: str, value: str) -> bool:
+        kind = _LABELS[label]
+        if label.endswith("s") and kind in ("class", "function") and not value.strip("* "):
+            self._listed = kind  # the lines below are its values
+        else:
+            self._path, self._in_class = _labelled(kind, value, self._path, self._in_class, self._into)
+        return bool(self._path)
+
+    def _unlabelled(self, line: str) -> bool:
+        if (headed := references.heading(line)) is not None and headed[0] > 1:
+            self._path = self._titled = _headed(headed[1], self._into)
+            self._in_class = ""
+        elif self._path and self._path == self._titled and (method := _method(line)):
+            self._into.entity(self._path, method)
+        elif not _COMMENT.match(line):
+            found, whole = _file_line(line, self._into)
+            if found:
+                self._path, self._in_class = found, ""
+                return whole
+        return False
 
 
 def has_labelled_names(text: str) -> bool:
@@ -144,6 +186,36 @@ def has_labelled_names(text: str) -> bool:
         if "class" in labels or "function" in labels:
             return True
     return False
+
+
+def _item(line: str) -> str:
+    """The name in an item of a list below `functions:`; "" for any other line, also for a path."""
+    name = _BULLET.sub("", line, count=1)
+    path = "/" in name or name.strip("` ").rpartition(".")[2] in _ENDINGS
+    return "" if name == line or path else name
+
+
+def _separator(line: str, current: str) -> str:
+    """What is between the cells of a table's row, "" for another line; `current` is that of the row above it.
+
+    A table without bars (CSV, TSV) begins with a head: names of columns, one of them for files, and nothing else.
+    """
+    if line.startswith("|"):
+        return "|"
+    for separator in _SEPARATORS:
+        names = [name.strip('"') for name in line.split(separator)]
+        if len(names) > 1 and all(map(_COLUMN.fullmatch, names)) and _columns(names):
+            return separator
+    return current if current in _SEPARATORS and current in line else ""
+
+
+def _split(line: str, separator: str) -> list[str]:
+    if separator in _SEPARATORS:
+        try:
+            return next(csv.reader([line], delimiter=separator, skipinitialspace=True))
+        except csv.Error:  # a cell of more than 128 KB
+            return []
+    return line.strip("|").split("|") if separator else []
 
 
 def _columns(cells: Sequence[str]) -> list[str]:

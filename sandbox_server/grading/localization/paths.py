@@ -37,6 +37,8 @@ _AROUND = "\u201c\u201d\u2018\u2019\ufeff\u200b\u2060"
 """Quotes of word processors; characters without a width."""
 _AT_LINES = re.compile(r":\d{1,9}(?:[-:]\d{1,9})?$")
 _QUOTED = re.compile(r"\"([^\"\n]*)\"|'([^'\n]*)'|`([^`\n]*)`")
+_WINDOWS = re.compile(r"[\w.+@-]*(?:\\[\w.+@-]+)+")
+"""A path with backslashes and no slash; in a name on Linux they are all but unknown."""
 _NUMBER = re.compile(r"[-+]?[\d.]+")
 _QUOTES = "\"'`"
 _ESCAPED = re.compile(r"\\([0-7]{3}|[abtnvfr\"\\])")
@@ -57,7 +59,9 @@ class Roots:
 
         An absolute path outside the roots counts from `/`, because some policies take the repository for the root.
         """
-        path = _bare(text)
+        path = _bare(text).removeprefix("file://")
+        if _WINDOWS.fullmatch(path) and _ENDING.fullmatch(path):
+            path = path.replace("\\", "/")
         if not any(map(str.isalnum, path)) or len(path) > _LONGEST or _NUMBER.fullmatch(path):
             return ""
         parts: list[str] = []

@@ -13,6 +13,7 @@ _ALONE = re.compile(_WORDS)
 _SPAN = re.compile(_NUMBERS)
 _LINK = re.compile(r"\[([^\[\]\n]*)\]\(<?([^()<>\s]+)>?(?:\s+\"[^\"\n]*\")?\)")
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:|#", re.IGNORECASE)
+_BOLD = re.compile(r"\*\*([^*\n]+)\*\*:?")
 _HEADING = re.compile(r"(#{1,6})\s+(.*)")
 _TITLE = re.compile(
     r"an?|the|my|final|answers?|results?|locations?|locali[sz](?:ation|ed)|files?|paths?|class(?:es)?|functions?|methods?|"
@@ -71,10 +72,18 @@ def unlinked(text: str) -> str:
 
 
 def heading(line: str) -> tuple[int, str] | None:
-    """(level, text) of a heading, with text "" for a title such as `Affected files`; None if `line` is no heading."""
+    """(level, text) of a heading, with text "" for a title such as `Affected files`; None if `line` is no heading.
+
+    A title in bold is one of the second level.
+    """
     found = _HEADING.fullmatch(line.strip())
     if found is None:
-        return None
+        bold = _BOLD.fullmatch(line.strip())
+        return (2, "") if bold is not None and _is_title(bold[1]) else None
     text = found[2].strip(" \t#:*")
-    words = re.findall(r"[^\s,/&()]+", text.lower())
-    return len(found[1]), "" if all(_TITLE.fullmatch(word) or word.strip(".)").isdigit() for word in words) else text
+    return len(found[1]), "" if _is_title(text) else text
+
+
+def _is_title(text: str) -> bool:
+    words = re.findall(r"[^\s,/&():]+", text.lower())
+    return all(_TITLE.fullmatch(word) or word.strip(".)").isdigit() for word in words)

@@ -2,7 +2,9 @@
 
 import json
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 
 from sandbox_server.grading.localization.locations import Locations
 from sandbox_server.grading.localization.paths import entries
@@ -18,8 +20,15 @@ _LINES = ("lines", "line_range")
 _LOCATION = frozenset({*_FILE, *_CLASS, *_FUNCTION, *_FUNCTIONS, *_LINES})
 _REMARKS = frozenset({"reason", "reasoning", "explanation", "description", "rationale", "comment", "confidence"})
 _ANSWERS = frozenset({"answer", "final_answer", "result", "results"})
-_LENIENT = re.compile(r'"(?:[^"\\\n]|\\.)*+"|//[^\n]*|,(?=\s*+[}\]])')
-"""Texts, which stay as they are; comments and commas at the end of a list, which JSON does not have."""
+_LENIENT = re.compile(
+    r'"(?:[^"\\\n]|\\.)*+"?|\'(?P<python>(?:[^\'\\\n]|\\.)*+)(?P<closed>\')?|\b(?P<constant>None|True|False)\b'
+    r"|//[^\n]*|,(?=\s*+[}\]])"
+)
+"""Texts, which stay as they are, and what JSON does not have: Python's texts and constants, comments, last commas."""
+_CONSTANTS = {"None": "null", "True": "true", "False": "false"}
+_ESCAPED = re.compile(r"\\.|\"")
+_SIGNS = {"\\'": "'", '"': '\\"'}
+"""Within a text of Python's that becomes one of JSON's."""
 _PATH = re.compile(r"(?:[^\s:]*/[^\s:/]*\.\w+|[^\s:/]+\.py)")
 _FUNCTION_CALL = re.compile(r"<function=(localization_finish|result|line_result|finish)>")
 _SPELLED = re.compile(
@@ -29,6 +38,14 @@ _SPELLED = re.compile(
     r"(?=[\[{])"
 )
 """A finishing call up to its arguments, as other models spell it."""
+_PYTHON_CALL = re.compile(r"^[ \t]*\[?(?:localization_finish|line_result|finish)\(", re.MULTILINE)
+_KEYWORD = re.compile(r"[\s,]*([A-Za-z_]\w*)\s*=\s*")
+_CLOSED = re.compile(r"[\s,]*\)")
+_LINE_END = re.compile(r"[ \t.]*(?:$|\n)")
+_LINE_OF_DATA = re.compile(r"^(\**(?:final[ \t]+)?answer:?\**:?[ \t]*)?(?=[{\[])", re.MULTILINE | re.IGNORECASE)
+_NEXT_ROW = re.compile(r"\}[ \t]*\n\s*+\{")
+_TRIES = 30
+"""How many of the last lines that may begin JSON are tried: each that fails takes time for the whole text before it."""
 _DEEPEST = 8
 _DECODER = json.JSONDecoder()
 
@@ -60,6 +77,8 @@ def of_text(text: str) -> object | None:
     if text.lstrip()[:1] not in ("{", "["):
         return None
     value = _json(text)
+    if value is None:
+        value = _json(f"[{_NEXT_ROW.sub('},{', text)}]")  # an object on each line
     arguments = finishing_arguments(value)
     if arguments is not None:
         return arguments
@@ -80,6 +99,61 @@ def spelled_calls(text: str) -> Iterator[object]:
             continue
         if _has_shape(value):
             yield value
+
+
+def python_calls(text: str) -> Iterator[object]:
+    """The arguments of finishing calls in Python's syntax at the start of a line: `finish(files=["src/a.py"])`."""
+    begins = [call.end() for call in _PYTHON_CALL.finditer(text)]
+    for begin, end in pairwise([*begins, len(text)]):
+        value = _arguments(_strict(text[begin:end]))
+        if _has_shape(value):
+            yield value
+
+
+def _arguments(text: str) -> object | None:
+    """The keywords of a call, or its only argument; `text` begins behind the opening bracket. None: something else."""
+    found: dict[str, object] = {}
+    value, end = None, 0
+    try:
+        while (keyword := _KEYWORD.match(text, end)) is not None:
+            found[keyword[1]], end = _DECODER.raw_decode(text, keyword.end())
+        if not found:
+            value, end = _DECODER.raw_decode(text, len(text) - len(text.lstrip()))
+    except (ValueError, RecursionError):
+        return None
+    return (found or value) if _CLOSED.match(text, end) else None
+
+
+def data_among_prose(text: str) -> object | None:
+    """The last JSON among lines of prose, if it begins and ends a line and has the form of an answer.
+
+    A list of paths without the label `Answer:` may be what the policy looks at next, so it is none.
+    """
+    text, found, end = _NEXT_ROW.sub("},{", _strict(text)), None, 0
+    for start in deque(_LINE_OF_DATA.finditer(text), _TRIES):
+        if start.end() < end:
+            continue
+        try:
+            value, end = _rows(text, start.end())
+        except json.JSONDecodeError as error:
+            end = error.pos  # what is inside broken JSON is no answer
+            continue
+        except RecursionError:
+            continue
+        listed = isinstance(value, list) and any(isinstance(one, str) for one in value)
+        if _LINE_END.match(text, end) and (start[1] or not listed) and _has_shape(value):
+            found = value
+    return found
+
+
+def _rows(text: str, begin: int) -> tuple[object, int]:
+    """The value at `begin`, or a list of those that `},{` joins; and its end. Raises what JSON's decoder raises."""
+    value, end = _DECODER.raw_decode(text, begin)
+    rows = [value]
+    while text.startswith(",{", end):
+        value, end = _DECODER.raw_decode(text, end + 1)
+        rows.append(value)
+    return (rows if len(rows) > 1 else value), end
 
 
 def function_calls(text: str) -> Iterator[Mapping[str, object]]:
@@ -240,5 +314,13 @@ def _loaded(text: str) -> object | None:
 
 
 def _strict(text: str) -> str:
-    """`text` without comments and without commas at the end of lists."""
-    return _LENIENT.sub(lambda found: found[0] if found[0][0] == '"' else "", text)
+    """`text` without what JSON does not have: comments, commas at the end of lists, Python's spelling of values."""
+    return _LENIENT.sub(_as_json, text)
+
+
+def _as_json(found: re.Match[str]) -> str:
+    if found["constant"]:
+        return _CONSTANTS[found["constant"]]
+    if found["closed"]:
+        return '"' + _ESCAPED.sub(lambda sign: _SIGNS.get(sign[0], sign[0]), found["python"]) + '"'
+    return found[0] if found[0][0] in "\"'" else ""

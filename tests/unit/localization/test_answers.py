@@ -207,7 +207,7 @@ def test_talk_is_no_answer(said: str) -> None:
     [
         *("src/*.py", "src/?.py", "src/[ab].py", "src/{a,b}.py", "src/", "src", ".", "/", "**", "*", "| * |"),
         *("../src/a.py\n../src/b.py", "SRC/A.py\nSRC/B.py", "src/\uff41.py", "src/\u0430.py", "other/src/a.py"),
-        *("src/a.pyc", "a.py\nb.py", "src\\a.py", "src/a", "src/a .py"),
+        *("src/a.pyc", "a.py\nb.py", "src/x\\a.py", "src/a", "src/a .py"),
     ],
 )
 def test_what_names_no_file_earns_nothing(written: str) -> None:

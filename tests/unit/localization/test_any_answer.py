@@ -74,6 +74,7 @@ def test_any_value_can_be_read(value: object) -> None:
         *("<files>\nsrc/a.py\n</files>\n", "src/a.py\nfunction: f\n", "<function=result><parameter=a>", "('a',(1,1))"),
         *("Aa", "Aa.", "Aa.a ", "a.py line 1, ", "[a](b) ", "- a.py ", " ", ".a", "a.py  and", "-|"),
         *('"result":[', "\nlocalization_finish\n", "|file|\n|a.py|\n", ",]", '<a file="'),
+        *("\nanswer: [", "\nfinish(files=[", "'\\", "\\boxed{"),
     ],
 )
 def test_linear_time(piece: str) -> None:
