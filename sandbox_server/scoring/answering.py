@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from sandbox_server.actions.base import Call, Say
 from sandbox_server.actions.content import scalar_text, strip_tail
-from sandbox_server.actions.tool_responses import RECORDED, Reply
+from sandbox_server.actions.tool_responses import OVER, RECORDED, Reply
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.grading.localization.answers import AUTO
 from sandbox_server.grading.localization.messages import FINISH, message_of
@@ -41,13 +41,11 @@ def in_format(instance: TaskInstance, written: str) -> TaskInstance:
 
 
 def may_answer(parsed: Call | Say, instance: TaskInstance) -> bool:
-    """Whether the reply to the message depends on its answer."""
-    if instance.localization is None:
-        return False
-    calls = () if isinstance(parsed, Say) else parsed.arguments.get("calls")
-    return isinstance(parsed, Say) or (
-        isinstance(calls, tuple) and any(isinstance(one, Reply) and one.code == "answer" for one in calls)
-    )
+    """Whether the reply to the message depends on its answer, or on that none is asked for."""
+    if isinstance(parsed, Say):
+        return instance.localization is not None or parsed.code == "answer"
+    calls = parsed.arguments.get("calls")
+    return isinstance(calls, tuple) and any(isinstance(one, Reply) and one.code == "answer" for one in calls)
 
 
 def acts(parsed: Call | Say) -> bool:
@@ -56,14 +54,19 @@ def acts(parsed: Call | Say) -> bool:
 
 
 def recorded(parsed: Call | Say, content: str, instance: TaskInstance) -> Call | Say:
-    """The reply to `parsed`: for an answer that is scored, that it is recorded, and what of it cannot be read."""
-    if instance.localization is None:
-        return parsed
+    """The reply to `parsed`: for an answer that is scored, that it is recorded, and what of it cannot be read.
+
+    A finishing call where a patch is asked for ends the interaction and records nothing.
+    """
     answer = answer_in(content, instance, acts=acts(parsed))
-    told = _told(answer, instance)
+    told, code = _told(answer, instance), "answer" if answer else "no_answer"
+    if instance.localization is None:
+        told, code = OVER, "finish"
     if isinstance(parsed, Say):
         if parsed.code == "answer":  # the dialect's own form, call by call
-            return replace(parsed, text=parsed.text.replace(RECORDED, told), code="answer" if answer else "no_answer")
+            return replace(parsed, text=parsed.text.replace(RECORDED, told), code=code)
+        if instance.localization is None:
+            return parsed
         if answer is None:
             return Say(told, "no_answer") if parsed.code == "over" else parsed
         return Say(told, "answer")
@@ -71,9 +74,7 @@ def recorded(parsed: Call | Say, content: str, instance: TaskInstance) -> Call |
     if not isinstance(several, tuple):
         return parsed
     calls = tuple(
-        replace(one, text=told, code="answer" if answer else "no_answer")
-        if isinstance(one, Reply) and one.code == "answer"
-        else one
+        replace(one, text=told, code=code) if isinstance(one, Reply) and one.code == "answer" else one
         for one in several
     )
     return replace(parsed, arguments={**parsed.arguments, "calls": calls})

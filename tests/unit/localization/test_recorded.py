@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from sandbox_server.actions.base import Call, Say
 from sandbox_server.actions.batch import Command
 from sandbox_server.actions.dialects.tool_calls import DIALECT
-from sandbox_server.actions.tool_responses import RECORDED, Reply
+from sandbox_server.actions.tool_responses import OVER, RECORDED, Reply
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.records import ActionRecord
-from sandbox_server.scoring.answering import recorded
+from sandbox_server.scoring.answering import may_answer, recorded
 from sandbox_server.scoring.rollout import answer_of
 from sandbox_server.verdicts import Answer
 from tests.unit.localization.test_any_answer import PIECES
@@ -231,6 +231,21 @@ def test_an_answer_is_recorded_and_scored(content: str, names: str) -> None:
     found = {name.partition(":")[2] for name in (*answer.modules, *answer.entities)}
     assert {*found, *spans} == set(names.split())
     assert RECORDED in told(content)
+
+
+@pytest.mark.parametrize("more", ["", call("bash", {"command": "ls"})])
+@pytest.mark.parametrize("tool", ["localization_finish", "result", "finish"])
+def test_where_a_patch_is_asked_for_nothing_is_recorded(tool: str, more: str) -> None:
+    """The policy was told that its answer is recorded, and no answer is ever read there."""
+    task = TASK.model_copy(update={"localization": None})
+    content = more + call(tool, {"locations": [{"file": "src/a.py"}]})
+    parsed = DIALECT.parse(content, talk_turns=0)
+    assert may_answer(parsed, task)
+    said = told(content, task)
+    assert OVER in said and RECORDED not in said
+    ended = recorded(parsed, content, task)
+    assert not isinstance(ended, Say) or ended.code == "finish"
+    assert scored(content, task) is None
 
 
 def test_git_quotes_paths() -> None:
