@@ -19,7 +19,7 @@ async def session_of_token(state: State, path: str, offered: Sequence[bytes]) ->
     Raises:
         StateUnavailable, CatalogueUnavailable.
     """
-    sid = canonical_sid(path.rpartition("/")[2])
+    sid = canonical_sid(path.rstrip("/").rpartition("/")[2])  # the router takes a slash at the end too
     tokens = [text for text in (raw.decode("latin-1") for raw in offered) if is_token(text)]
     if sid == NO_SESSION or not tokens:
         return None

@@ -318,6 +318,7 @@ def test_a_sessions_token_opens_that_sessions_tools_alone(service: Service) -> N
     token = BlockingClient(service.server.url, api_key=KEYS["own"]).token(sid)
     assert says(sid, token).json()["result"]["content"][0]["text"] == "alices"
     assert says(sid, "", Authorization=f"Bearer {token}").json()["result"]["content"][0]["text"] == "alices"
+    assert says(f"{sid}/", token).status_code == 307  # to the same without the slash; 401 spoke of a missing key
     for tool in ("start", "reward", "end"):
         assert says(sid, token, tool).json()["result"]["isError"]
     refused = (says(sid, first), says(service.live, token), says("0" + sid, token), says(sid, token[:-1]))

@@ -7,6 +7,6 @@ from sandbox_server.protocols.mcp.routes import ROUTER as ROUTER
 from sandbox_server.protocols.mcp.rpc import refuse
 
 TRAITS = (
-    Trait(re.compile(r"/mcp/sessions/[0-9]{1,19}$"), refuse=refuse, token=True),
+    Trait(re.compile(r"/mcp/sessions/[0-9]{1,19}/?$"), refuse=refuse, token=True),
     Trait(re.compile(r"/mcp(/|$)"), refuse=refuse),
 )
