@@ -1,4 +1,4 @@
-"""Preprocesses a request's path: removes the optional prefix, and finds the trait of its protocol."""
+"""Preprocesses a path: removes the optional prefix and a doubled first slash, and finds the trait of its protocol."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -25,10 +25,13 @@ class Paths:
             await self._app(scope, receive, send)
             return
         path: str = scope["path"]
+        raw: bytes = scope.get("raw_path") or path.encode()
         if self._prefix and path.startswith(self._prefix + "/"):
-            path = path[len(self._prefix) :]
-            raw: bytes = scope.get("raw_path") or scope["path"].encode()
-            scope = {**scope, "path": path, "raw_path": raw[len(self._prefix) :], PREFIX: self._prefix}
+            path, raw = path[len(self._prefix) :], raw[len(self._prefix) :]
+            scope = {**scope, "path": path, "raw_path": raw, PREFIX: self._prefix}
+        if raw.startswith(b"//"):  # a client's base URL that ends with a slash
+            path, raw = "/" + path.lstrip("/"), b"/" + raw.lstrip(b"/")
+            scope = {**scope, "path": path, "raw_path": raw}
         trait = next((trait for trait in self._traits if trait.paths.match(path)), None)
         scope = scope if trait is None else {**scope, TRAIT: trait}
         if trait is not None and trait.sockets and RAW in scope:
