@@ -4,8 +4,8 @@
 
 It finds the instance by its problem statement in the conversation, looks around, applies the instance's patch (with
 `--wrong` one that mends nothing) and submits. It calls `bash` where the request offers that tool, under any prefix,
-and else writes calls as text. It speaks OpenAI's chat completions and, for Claude Code (ANTHROPIC_BASE_URL without
-`/v1`), Anthropic's messages. Needs Python alone.
+and else writes calls as text. It speaks OpenAI's chat completions and responses (Codex) and, for Claude Code
+(ANTHROPIC_BASE_URL without `/v1`), Anthropic's messages. Needs Python alone.
 """
 
 import argparse
@@ -61,6 +61,33 @@ def as_openai(request: Mapping) -> dict:
     return {"messages": request["messages"], "tools": tools}
 
 
+def of_responses(request: Mapping) -> dict:
+    """A request for OpenAI's responses, as far as `turn` looks at it; tools of a namespace as `namespace.name`."""
+    said = request["input"] if isinstance(request["input"], list) else [{"role": "user", "content": request["input"]}]
+    messages = [{"role": "assistant"} if item.get("type") == "function_call" else item for item in said]
+    tools = [
+        f"{tool['name']}.{one['name']}" if "tools" in tool else one.get("name", "")
+        for tool in request.get("tools") or []
+        for one in tool.get("tools", [tool])
+    ]
+    return {
+        "messages": [one for one in messages if "role" in one],
+        "tools": [{"function": {"name": name}} for name in tools],
+    }
+
+
+def as_responses(message: Mapping) -> list[dict]:
+    """The output of a message of OpenAI's chat form."""
+    output = []
+    for call in message.get("tool_calls", []):
+        namespace, _, name = call["function"]["name"].rpartition(".")
+        made = {"type": "function_call", "id": f"fc_{call['id']}", "call_id": call["id"], "name": name}
+        made["arguments"] = call["function"]["arguments"]
+        output.append({**made, "namespace": namespace} if namespace else made)
+    text = {"type": "output_text", "text": message["content"], "annotations": []}
+    return output or [{"type": "message", "id": "msg", "role": "assistant", "status": "completed", "content": [text]}]
+
+
 def as_anthropic(message: Mapping) -> list[dict]:
     """The content of a message of OpenAI's form."""
     calls = [
@@ -93,7 +120,7 @@ def events(message: Mapping) -> Iterator[dict]:
 
 
 class Policy(BaseHTTPRequestHandler):
-    """Answers `POST .../chat/completions` and `.../messages`, streamed if asked."""
+    """Answers `POST .../chat/completions`, `.../responses` and `.../messages`, streamed if asked."""
 
     protocol_version = "HTTP/1.1"
     wrong = False
@@ -103,6 +130,9 @@ class Policy(BaseHTTPRequestHandler):
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.path.partition("?")[0].endswith("/messages"):
             self._messages(request)
+            return
+        if self.path.partition("?")[0].endswith("/responses"):
+            self._responses(request)
             return
         message = turn(request, wrong=self.wrong)
         usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
@@ -140,6 +170,39 @@ class Policy(BaseHTTPRequestHandler):
             self._answer("text/event-stream", "".join(told))
         else:
             self._answer("application/json", json.dumps(message))
+
+    def _responses(self, request: Mapping) -> None:
+        output = as_responses(turn(of_responses(request), wrong=self.wrong))
+        whole = {
+            "id": f"resp_{time.time_ns()}",
+            "object": "response",
+            "created_at": int(time.time()),
+            "model": request.get("model", "scripted"),
+            "status": "completed",
+            "output": output,
+            "parallel_tool_calls": True,
+            "tool_choice": "auto",
+            "tools": [],
+            "usage": {
+                "input_tokens": 1,
+                "input_tokens_details": {"cached_tokens": 0},
+                "output_tokens": 1,
+                "output_tokens_details": {"reasoning_tokens": 0},
+                "total_tokens": 2,
+            },
+        }
+        if not request.get("stream"):
+            self._answer("application/json", json.dumps(whole))
+            return
+        told: list[dict] = [{"type": "response.created", "response": {**whole, "status": "in_progress", "output": []}}]
+        for place, item in enumerate(output):
+            told.append({"type": "response.output_item.done", "output_index": place, "item": item})
+        told.append({"type": "response.completed", "response": whole})
+        lines = [
+            f"event: {one['type']}\ndata: {json.dumps({**one, 'sequence_number': number})}\n\n"
+            for number, one in enumerate(told)
+        ]
+        self._answer("text/event-stream", "".join(lines))
 
     def log_message(self, *words: object) -> None:
         """Say nothing of requests."""

@@ -20,5 +20,7 @@ END
 # --tools "": none of its own, which would act on this machine. The variable: it waits for the session's tools, which
 # the first request to the model would lack otherwise.
 MCP_CONNECTION_NONBLOCKING=0 claude -p "$problem" --mcp-config "$config" --strict-mcp-config --tools "" --allowedTools mcp__sandbox || echo "claude: $?" >&2
+[ "$(curl -fsS -H "X-API-Key: $key" "$url/v1/sessions/$sid/actions")" != "[]" ] ||
+    echo "claude called no tool; if it could not reach them, leave this rollout out" >&2
 ask /postprocess "{\"sid\": \"$sid\"}" >/dev/null
 ask /compute_reward "{\"sid\": \"$sid\"}"
