@@ -23,8 +23,8 @@ class ServerSettings(BaseModel):
     Basic password. Pages under /ui ask for it in a form; only that form and its style sheet are served without a key.
 
     `name=key` gives a key of 8 characters or more a name: its starts belong to the run of that name, and it can see and
-    use only what was started with it. The whole entry is also accepted as a key, with the same rights, but names no run.
-    A key without a name is an operator's key; so is `name=key` as a whole where what follows is shorter.
+    use only what was started with it. The whole entry is also accepted as a key, with the same rights, but names no
+    run. A key without a name is an operator's key; so is `name=key` as a whole where what follows is shorter.
     """
     view_keys: Annotated[tuple[SecretStr, ...], NoDecode] = ()
     """Comma-separated read-only keys: they see everything that operators see, including metrics. They take effect only
