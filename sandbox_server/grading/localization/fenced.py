@@ -158,7 +158,7 @@ class _Lines:
 
     def _labelled(self, label: str, value: str) -> bool:
         kind = _LABELS[label]
-        if label.endswith("s") and kind in ("class", "function") and not value.strip("* "):
+        if label.endswith("s") and kind in ("class", "function", "line") and not value.strip("* "):
             self._listed = kind  # the lines below are its values
         else:
             self._path, self._in_class = _labelled(kind, value, self._path, self._in_class, self._into)

@@ -127,7 +127,8 @@ def _arguments(text: str) -> object | None:
 def data_among_prose(text: str) -> object | None:
     """The last JSON among lines of prose, if it begins and ends a line and has the form of an answer.
 
-    A list of paths without the label `Answer:` may be what the policy looks at next, so it is none.
+    Without the label `Answer:`, a list of paths may be what the policy looks at next, and an object with other keys a
+    configuration that it quotes; both are none.
     """
     text, found, end = _NEXT_ROW.sub("},{", _strict(text)), None, 0
     for start in deque(_LINE_OF_DATA.finditer(text), _TRIES):
@@ -140,8 +141,7 @@ def data_among_prose(text: str) -> object | None:
             continue
         except RecursionError:
             continue
-        listed = isinstance(value, list) and any(isinstance(one, str) for one in value)
-        if _LINE_END.match(text, end) and (start[1] or not listed) and _has_shape(value):
+        if _LINE_END.match(text, end) and _has_shape(value) and (start[1] or _is_bare(value)):
             found = value
     return found
 
@@ -276,6 +276,15 @@ def _wrapped(value: Mapping[object, object]) -> list[object]:
         return []
     paths = name in _ANSWERS and all(isinstance(one, str) and _PATH.match(one) for one in inner)
     return [inner] if paths or all(map(_is_alone, inner)) else []
+
+
+def _is_bare(value: object) -> bool:
+    """Whether `value`, which has the shape, holds locations and nothing else."""
+    if isinstance(value, list):
+        return all(map(_is_alone, value))
+    if not isinstance(value, Mapping):
+        return False
+    return len(value) == 1 or _is_alone(value) or bool(_by_path(value)) or _REMARKS.union(_LISTS).issuperset(value)
 
 
 def _is_alone(value: object) -> bool:

@@ -97,6 +97,7 @@ def test_of_several_the_last_one_counts(said: str) -> None:
         *("\\boxed{42}", "\\boxed{The bug is in src/a.py}", "<think>\\boxed{src/a.py}</think> so far", "\\boxed{"),
         "files, classes, functions\nI look at src/a.py next",
         'I run\n{"path": "src/a.py", "command": "view"}',
+        'It says\n{"name": "x", "files": ["src/a.py"]}',
         'I look at these next:\n["src/a.py"]',
         'The option {"files": ["src/a.py"]} is read at the start.',
         '{"scripts": {\n"files": ["src/a.py"]}}',
@@ -107,6 +108,12 @@ def test_of_several_the_last_one_counts(said: str) -> None:
 def test_what_only_looks_like_one(said: str) -> None:
     """A rollout would end by something that the policy has not given as its answer."""
     assert parse_answer(said, roots=ROOTS) is None, said
+
+
+def test_lines_as_a_list() -> None:
+    """As functions are."""
+    answer = parse_answer("```\nsrc/a.py\nlines:\n- 3-9\n- 12\n```")
+    assert answer is not None and (answer.lines, answer.problems) == ({"src/a.py": ((3, 9), (12, 12))}, ())
 
 
 def test_a_call_in_a_command_is_no_answer() -> None:
