@@ -16,7 +16,7 @@ from sandbox_server import telemetry
 from sandbox_server.boxes.boxes import BoxView
 from sandbox_server.boxes.command import CommandLine
 from sandbox_server.boxes.processes import Follower, Lagging, Over, Processes, Running
-from sandbox_server.errors import CommandLost, ServiceError, UnknownCommand
+from sandbox_server.errors import CommandLost, MalformedRequest, ServiceError, UnknownCommand
 from sandbox_server.sandbox.base import Output, Process, ProcessEnd, Stream
 from sandbox_server.sandbox.collector import Collector
 from sandbox_server.state.commands import BegunCommands
@@ -49,6 +49,8 @@ class BoxCommand:
     sid: str
     command_id: str
     running: Running
+    asked: str = ""
+    """The request, or its hash; "" for a session's, whose journal has it."""
     began: float = field(default_factory=time.monotonic)
     duration_s: float = 0.0
     """0.0 while it runs."""
@@ -97,21 +99,30 @@ class Commands:
         command: CommandLine,
         begin: Callable[[], Awaitable[Process]],
         stdin: bytes | None = None,
+        *,
+        asked: str = "",
     ) -> BoxCommand:
         """The command with this id, started by `begin` unless it was started before; `stdin` is its input.
 
+        `asked`: the whole request as a text, or its hash.
+
         Raises:
-            CommandLost: an earlier server started it. What `begin` raises: then it was not started.
-            StateUnavailable.
+            MalformedRequest: the id belongs to another request. CommandLost: an earlier server started it.
+            What `begin` raises: then it was not started. StateUnavailable.
 
         """
         key = view.sid, command_id
         if key not in self._known:
-            beginning = asyncio.create_task(self._begin(view, command_id, command, begin, stdin))
+            beginning = asyncio.create_task(self._begin(view, command_id, command, begin, stdin, asked))
             self._known[key] = beginning
             beginning.add_done_callback(lambda done: self._began(key, done))
         # shielded: if the client disconnects, the command still starts, and a repeated request finds it
-        return await asyncio.shield(self._known[key])
+        known = await asyncio.shield(self._known[key])
+        if known.asked != asked:
+            raise MalformedRequest(
+                f"This Idempotency-Key is the id of another command of box {view.sid}; use another. Nothing was run."
+            )
+        return known
 
     async def _begin(
         self,
@@ -120,6 +131,7 @@ class Commands:
         command: CommandLine,
         begin: Callable[[], Awaitable[Process]],
         stdin: bytes | None,
+        asked: str,
     ) -> BoxCommand:
         if not await self._begun.begin(view.sid, command_id, kept_s=view.box.last_s - view.record.created_at):
             raise _lost(command_id)
@@ -129,7 +141,7 @@ class Commands:
             with suppress(ServiceError):  # then it counts as lost, which is safe
                 await asyncio.shield(self._begun.undo(view.sid, command_id))
             raise
-        return self._follow(view.sid, command_id, command, process, stdin)
+        return self._follow(view.sid, command_id, command, process, stdin, asked)
 
     async def take(
         self, sid: str, command_id: str, command: CommandLine, process: Process, stdin: bytes | None
@@ -145,10 +157,16 @@ class Commands:
         made.set_result(self._follow(sid, command_id, command, process, stdin))
 
     def _follow(
-        self, sid: str, command_id: str, command: CommandLine, process: Process, stdin: bytes | None
+        self,
+        sid: str,
+        command_id: str,
+        command: CommandLine,
+        process: Process,
+        stdin: bytes | None,
+        asked: str = "",
     ) -> BoxCommand:
         running, follower = self._processes.add(sid, process, command)
-        begun = BoxCommand(sid, command_id, running)
+        begun = BoxCommand(sid, command_id, running, asked)
         self._tasks.start(self._collect(begun, follower))
         if stdin is not None:
             self._tasks.start(_feed(process, stdin))

@@ -21,7 +21,7 @@ from sandbox_server.sandbox.image_names import tagged
 from sandbox_server.sessions.ending import Ending
 from sandbox_server.starts.log import SessionLog
 from sandbox_server.starts.starts import Starts
-from sandbox_server.state.boxes import BoxFacts
+from sandbox_server.state.boxes import BoxFacts, CreateKey
 from sandbox_server.tasks import TaskSet
 
 log = telemetry.logger(__name__)
@@ -62,7 +62,7 @@ class BoxCreation:
             CapacityError: no slot, image or container within SANDBOX_BOX_CREATE_WAIT_S. OverQuota.
             OwnedElsewhere: another node must create it. InfrastructureError.
         """
-        key = f"{asked.owner}\0{asked.idempotency_key}" if asked.idempotency_key else ""
+        key = CreateKey(f"{asked.owner}\0{asked.idempotency_key}", asked.text) if asked.idempotency_key else None
         known = await self._facts.made(key) if key else None
         if known is not None and (made := await self._boxes.get(known)).live:
             return made
@@ -174,7 +174,7 @@ class BoxCreation:
                     error=e.detail,
                 )
 
-    async def _first(self, key: str, view: BoxView, ended: str | None) -> BoxView:
+    async def _first(self, key: CreateKey, view: BoxView, ended: str | None) -> BoxView:
         """The box that the create with this key is answered with: of concurrent requests all get the first one's.
 
         `ended`: what an earlier create with it made.

@@ -13,7 +13,7 @@ from sandbox_server.boxes.states import BoxStates
 from sandbox_server.errors import ServiceError, UnknownSession
 from sandbox_server.records import BoxKind, OnTimeout
 from sandbox_server.sessions.ending import Ending
-from sandbox_server.state.boxes import BoxFacts
+from sandbox_server.state.boxes import BoxFacts, CreateKey
 from sandbox_server.tasks import TaskSet
 
 log = telemetry.logger(__name__)
@@ -49,11 +49,12 @@ class BoxForks:
         self._boxes.policy.life_s(timeout_s)
         view = await self._boxes.get(sid)
         await self._boxes.here(view)
-        key = f"{view.box.owner}\0fork\0{sid}\0{idempotency_key}" if idempotency_key else ""
+        name = f"{view.box.owner}\0fork\0{sid}\0{idempotency_key}"
+        key = CreateKey(name, f"{n} {timeout_s}") if idempotency_key else None
         if key and (made := await self._facts.made(key)) is not None:
             return [await self._known(copy) for copy in made.split()]
-        name = _PREFIX + secrets.token_hex(10)
-        checkpoint = await self._states.take(await self._boxes.sandbox(view), name)
+        stored = _PREFIX + secrets.token_hex(10)
+        checkpoint = await self._states.take(await self._boxes.sandbox(view), stored)
         asked = _as(view, timeout_s)
         copies = [asyncio.create_task(self._creation.of(asked, Source(view.box, checkpoint))) for _ in range(n)]
         try:
@@ -62,7 +63,7 @@ class BoxForks:
             self._giving_back.start(self._give_back(copies))
             raise
         finally:
-            self._states.drop(name)
+            self._states.drop(stored)
         for result in results:
             if isinstance(result, BaseException) and not isinstance(result, ServiceError):
                 self._giving_back.start(self._give_back(copies))
@@ -70,7 +71,12 @@ class BoxForks:
             telemetry.BOX_FORKS.labels(result.code if isinstance(result, ServiceError) else "ok").inc()
         told = [result for result in results if isinstance(result, BoxView | ServiceError)]
         sids = " ".join(one.sid for one in told if isinstance(one, BoxView))
-        if key and (first := await self._facts.remember(key, sids)) != sids:  # a concurrent request was faster
+        try:
+            first = await self._facts.remember(key, sids) if key else sids
+        except BaseException:
+            self._giving_back.start(self._give_back(copies))
+            raise
+        if first != sids:  # a concurrent request was faster
             self._giving_back.start(self._give_back(copies))
             return [await self._known(copy) for copy in first.split()]
         log.info("box copied", sid=sid, copies=sum(isinstance(one, BoxView) for one in told), of=n)

@@ -1,8 +1,9 @@
 """From a client's request for a box to its plan: the policy and the client's template decide what it leaves out."""
 
+import json
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 
 from sandbox_server.boxes.allowed import AllowedImages
@@ -65,6 +66,12 @@ class BoxRequest:
     """Run that it counts for in the fair queue."""
     idempotency_key: str = ""
     """A repeated request with the same key returns the first one's box while it is live."""
+
+    @property
+    def text(self) -> str:
+        """What it asks for, without what it leaves out: a newer server's further fields do not make it another one."""
+        given = {one.name: getattr(self, one.name) for one in fields(self) if getattr(self, one.name) != one.default}
+        return json.dumps(given, sort_keys=True)
 
 
 class BoxPlans:

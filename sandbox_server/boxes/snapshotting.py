@@ -12,7 +12,7 @@ from sandbox_server.boxes.states import BoxStates
 from sandbox_server.boxes.templates import DEFAULT_TAG, TemplateBuilds, parsed
 from sandbox_server.catalogue.snapshots import Snapshot
 from sandbox_server.errors import MalformedRequest, ServiceError, TooManySnapshots
-from sandbox_server.state.boxes import BoxFacts
+from sandbox_server.state.boxes import BoxFacts, CreateKey
 
 log = telemetry.logger(__name__)
 
@@ -64,9 +64,9 @@ class Snapshotting:
         await self._boxes.here(view)
         if not idempotency_key:
             return await self._take_new(view, name)
-        key = f"{view.box.owner}\0snapshot\0{sid}\0{idempotency_key}"
+        key = CreateKey(f"{view.box.owner}\0snapshot\0{sid}\0{idempotency_key}", name)
         # all requests for a box come to its node, so a lock of this process makes the second one wait for the first
-        async with self._repeated.setdefault(key, asyncio.Lock()):
+        async with self._repeated.setdefault(key.name, asyncio.Lock()):
             made = await self._facts.made(key)
             if made and (found := await self._snapshots.find(view.box.owner, made)):
                 return found

@@ -6,6 +6,8 @@ continue to wait. A create or a command repeated with the same Idempotency-Key i
 """
 
 import asyncio
+import hashlib
+import json
 import re
 import secrets
 from typing import Annotated, Literal, cast
@@ -233,7 +235,9 @@ async def run_command(request: Request, sid: Sid) -> Response:
         )
 
     stdin = None if wanted.stdin is None else wanted.stdin.encode("utf-8", "surrogatepass")
-    return await _reply(request, await _commands(request).run(view, command_id, command, begin, stdin), wanted.wait_s)
+    hashed = _hash(wanted) if _key(request) else ""
+    box_command = await _commands(request).run(view, command_id, command, begin, stdin, asked=hashed)
+    return await _reply(request, box_command, wanted.wait_s)
 
 
 @ROUTER.get("/{sid}/commands/{command_id}", response_model=CommandDetail, responses=_GONE)
@@ -298,6 +302,11 @@ async def _reply(request: Request, command: BoxCommand, wait_s: float, notice: s
             "notice": notice,
         }
     )
+
+
+def _hash(wanted: NewCommand) -> str:
+    """The same for repeated requests, however long they wait."""
+    return hashlib.sha256(json.dumps(wanted.model_dump(exclude={"wait_s"}), sort_keys=True).encode()).hexdigest()
 
 
 def _key(request: Request) -> str:

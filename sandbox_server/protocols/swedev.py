@@ -16,7 +16,7 @@ from typing import Annotated, cast
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StrictInt, StrictStr
 
-from sandbox_server.errors import InfrastructureError, ServiceError
+from sandbox_server.errors import InfrastructureError, MalformedRequest, ServiceError
 from sandbox_server.protocols._apart import settle, spawn
 from sandbox_server.protocols._caller import canonical_sid, own_sid
 from sandbox_server.protocols._scores import ShownAnswer, ShownItem, reward_fields
@@ -200,6 +200,8 @@ async def process_action(request: Request) -> Response:
         sid = await own_sid(request, action.sid)
         acting = _sessions(request).act(sid, action.content, idempotency_key=key)
         answer = await asyncio.shield(spawn(request, acting))
+    except MalformedRequest:
+        raise
     except ServiceError as error:
         answer = ActionAnswer(error.detail, _counted(error))
     reply: dict[str, object] = {"content": answer.content}

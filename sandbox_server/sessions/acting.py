@@ -19,6 +19,7 @@ from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import (
     ActionInterrupted,
     IsBox,
+    MalformedRequest,
     SandboxLost,
     ServiceError,
     SessionBusy,
@@ -30,7 +31,7 @@ from sandbox_server.errors import (
 from sandbox_server.lifecycle import SessionState
 from sandbox_server.records import ActionRecord, InFlight, SessionRecord
 from sandbox_server.sandbox.base import Runtime, Sandbox, ShellOutcome
-from sandbox_server.scoring.journals import COMMAND, EXEC, NO_TEXTS, ROLLBACK
+from sandbox_server.scoring.journals import COMMAND, COMMAND_END, EXEC, NO_TEXTS, ROLLBACK
 from sandbox_server.sessions.base import ActionAnswer
 from sandbox_server.sessions.catching_up import CatchingUp
 from sandbox_server.sessions.config import ActionConfig
@@ -101,7 +102,7 @@ class Acting:
         """Run a policy's text in the session `sid` and return its observation.
 
         Raises:
-            UnknownSession, SessionOver, SessionBusy, SessionRestoring: the action did not run.
+            UnknownSession, SessionOver, SessionBusy, SessionRestoring, MalformedRequest: the action did not run.
             SandboxLost: the container is gone; the caller ends the session. Other InfrastructureErrors: the action
             may or may not have run, and was not acknowledged.
         """
@@ -186,6 +187,9 @@ class Acting:
         in_flight = InFlight(asked.content, asked.arrived, asked.arrived + wait_s, idempotency_key=asked.key)
         async with self._data.store.turn(sid, in_flight, idempotency_key=asked.key, wait_s=wait_s) as turn:
             if turn.stored is not None:
+                # a command's end is ours: each request that waits for it journals it
+                if asked.tool != COMMAND_END and turn.stored.content != asked.content:
+                    raise MalformedRequest("This Idempotency-Key belongs to another action; use another. Nothing ran.")
                 return _answer(turn.stored)
             record = turn.record or await self._forgotten(sid)
             if record is None or record.state != SessionState.LIVE:
@@ -226,7 +230,8 @@ class Acting:
         began = clock.now()
         sandbox = await self._runtime.attach(record.container_id)
         note = await self._settle(sandbox, interrupted)
-        retried = asked.key and interrupted is not None and interrupted.idempotency_key == asked.key
+        former = interrupted and (interrupted.idempotency_key, interrupted.content)
+        retried = asked.key and former == (asked.key, asked.content)
         if note and retried and asked.tool not in _REPEATABLE:
             # a retry of the interrupted action itself: it may have run, so it does not run again
             ran = _cut_off(record, asked.tool, "")

@@ -92,7 +92,8 @@ class Sessions(Protocol):
     async def act(self, sid: str, content: str, *, idempotency_key: str = "") -> ActionAnswer:
         """Run one action. Errors that a policy or a fault can cause are not raised but reported in the answer.
 
-        Within a session, an `idempotency_key` runs once; a repeated request gets the same observation.
+        Within a session, an `idempotency_key` runs once; a repeated request gets the same observation. Raises
+        MalformedRequest: the key belongs to another action; nothing ran.
         """
         ...
 

@@ -86,6 +86,8 @@ class SessionService:
             if answer.tool == "finish" and (record := await self._data.store.session(sid)):  # it will end soon
                 self._rewards.expect(await self._data.instances.by_id(record.instance_id), sid)
             return answer
+        except MalformedRequest:
+            raise
         except SandboxLost as error:
             await self._ends.lose(sid, error.detail)
             return acting.told(error)

@@ -2,9 +2,11 @@
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from sandbox_server import clock
+from sandbox_server.errors import MalformedRequest
 from sandbox_server.records import BoxRecord, SessionRecord
 from sandbox_server.state.codec import flat, session_of
 from sandbox_server.state.connection import Connection, Script
@@ -45,6 +47,29 @@ if known and known ~= ARGV[3] then return known end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return ARGV[1]
 """)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateKey:
+    """The idempotency key of a create."""
+
+    name: str
+    """The key, with whose it is and what it creates."""
+    asked: str
+    """What the request asks for; with the same key it must be the same."""
+
+    def noted(self, made: str) -> str:
+        """As Redis keeps what was made."""
+        return f"{made}\n{_digest(self.asked)}"
+
+    def made(self, noted: str) -> str:
+        """What was made. Raises MalformedRequest: for another request."""
+        made, _, asked = noted.partition("\n")
+        if asked and asked != _digest(self.asked):  # a server of an older version notes nothing of the request
+            raise MalformedRequest(
+                "This Idempotency-Key belongs to another request; use another key. Nothing was created."
+            )
+        return made
 
 
 class BoxFacts:
@@ -95,20 +120,28 @@ class BoxFacts:
         fields = flat({"deadline": deadline, "touched_at": clock.now(), **more})
         return bool(await self._connection.script(_CHANGE, keys, [self._kept_ms(deadline), box.to_json(), *fields]))
 
-    async def remember(self, key: str, made: str, *, instead: str | None = None) -> str:
-        """Note that a create with this idempotency key made `made` (a sid, say), unless a concurrent one was first.
+    async def remember(self, key: CreateKey, made: str, *, instead: str | None = None) -> str:
+        """Note that a create with this key made `made` (a sid, say), unless a concurrent one was first.
 
         Returns what the first one made. `instead`: what it made, and what has ended since.
-        """
-        claimed = await self._connection.script(
-            _CLAIM, [self._keys.box_key(_digest(key))], [made, round(1000 * _KEY_S), instead or ""]
-        )
-        return str(claimed.decode())
 
-    async def made(self, key: str) -> str | None:
-        """The sid of the box recently made by a create with this idempotency key, or None."""
-        sid = await self._connection.send("GET", self._keys.box_key(_digest(key)))
-        return None if sid is None else str(sid.decode())
+        Raises:
+            MalformedRequest: the first one asked for something else.
+        """
+        former = "" if instead is None else key.noted(instead)
+        claimed = await self._connection.script(
+            _CLAIM, [self._keys.box_key(_digest(key.name))], [key.noted(made), round(1000 * _KEY_S), former]
+        )
+        return key.made(claimed.decode())
+
+    async def made(self, key: CreateKey) -> str | None:
+        """What was recently made by a create with this key, or None.
+
+        Raises:
+            MalformedRequest: that one asked for something else.
+        """
+        noted = await self._connection.send("GET", self._keys.box_key(_digest(key.name)))
+        return None if noted is None else key.made(noted.decode())
 
     async def note_command(self, sid: str, pid: int, text: str) -> None:
         """Note a command that runs in the box, for a server that takes the box over."""

@@ -89,9 +89,10 @@ def refused(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
 def test_a_box_from_its_creation_to_its_end(boxes: Boxes) -> None:
     """The box has what was requested; after its end it is still reported but accepts nothing."""
     key = uuid.uuid4().hex
-    box = boxes.create(key, size="sm", lifetime_s=60, env={"A": "1"}, metadata={"task": "7"}, network="none")
+    wanted = {"size": "sm", "lifetime_s": 60, "env": {"A": "1"}, "metadata": {"task": "7"}, "network": "none"}
+    box = boxes.create(key, **wanted)
     try:
-        assert boxes.create(key)["sid"] == box["sid"], "the same create twice made two"
+        assert boxes.create(key, **wanted)["sid"] == box["sid"], "the same create twice made two"
         assert (box["state"], box["image"], box["network"]) == ("live", IMAGE, "none")
         assert box["metadata"] == {"task": "7", "size": "sm"}
         assert 50 < box["ends_at"] - time.time() < 61
@@ -198,7 +199,25 @@ def test_a_command_is_waited_for_and_runs_once(boxes: Boxes, sid: str) -> None:
     assert time.monotonic() - began < 25
     assert waited["stdout"] == "x\n" and all(answer["stdout"] == "x\n" for answer in twice) and len(twice) == 4
     assert boxes.ran(sid, "wc -l < /tmp/ran")["stdout"].strip() == "1"
+    for other in ({"cmd": "echo other"}, {"cmd": text, "user": "nobody"}, {"cmd": text, "stdin": "x"}):
+        refused(boxes.run(sid, key=key, **other), 422, "malformed_request")
     refused(boxes.http.get(f"/v1/boxes/{sid}/commands/never"), 404, "unknown_command")
+
+
+def test_a_create_with_the_key_of_another_is_refused(boxes: Boxes) -> None:
+    """A client gets a box of another image, copies in another number, or a snapshot of another name."""
+    made = boxes.create("k-other", lifetime_s=60)
+    assert boxes.create("k-other", lifetime_s=60)["sid"] == made["sid"]
+    path, key = f"/v1/boxes/{made['sid']}", {"Idempotency-Key": "k-other"}
+    wanted = [("/v1/boxes", {"image": IMAGE, "lifetime_s": 60, "env": {"A": "b"}}, {"image": IMAGE, "lifetime_s": 60})]
+    wanted += [(f"{path}/fork", {"n": 2}, {"n": 1}), (f"{path}/snapshots", {"name": "b:v1"}, {"name": "a:v1"})]
+    for route, other, first in wanted:
+        assert boxes.http.post(route, json=first, headers=key).is_success
+        refused(boxes.http.post(route, json=other, headers=key), 422, "malformed_request")
+    assert len(boxes.http.get("/v1/snapshots").json()) == 1
+    boxes.http.delete("/v1/snapshots/a:v1")
+    for one in (made["sid"], *boxes.http.post(f"{path}/fork", json={"n": 1}, headers=key).json()["sids"]):
+        assert boxes.http.delete(f"/v1/boxes/{one}").status_code == 204
 
 
 def test_a_command_is_killed(boxes: Boxes, sid: str) -> None:

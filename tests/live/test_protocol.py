@@ -103,6 +103,10 @@ def test_an_idempotency_key_runs_once(live: Server) -> None:
         said = set(pool.map(lambda _: live.run(sid, "sleep 0.3; echo once >> n; wc -l < n", "key-1"), range(2)))
     assert len(said) == 1 and "\r\n1[Python" in said.pop()
     assert "\r\n2[Python" in live.run(sid, "sleep 0.3; echo once >> n; wc -l < n", "key-2")
+    other = {"sid": sid, "content": bash("echo another")}
+    refused = live.post("/process_action", other, headers={"Idempotency-Key": "key-2"})
+    assert (refused.status_code, refused.json()["code"]) == (422, "malformed_request"), "another action's observation"
+    assert len(live.actions(sid)) == 2
     live.finish(sid)
 
 

@@ -75,7 +75,10 @@ def test_one_sandbox_is_enough(live: Server, inside: Inside) -> None:
     late = inside.ran("echo x >> /tmp/ran; sleep 60", key="late", timeout_s=1)
     assert late["timed_out"] and late["state"] == "ended"
     assert inside.ran("echo x >> /tmp/ran; sleep 60", key="late", timeout_s=1)["timed_out"], "it is not run again"
-    assert inside.put("/testbed/deep/data", b"other", key="once").json()["size"] == len(DATA)
+    assert inside.put("/testbed/deep/data", DATA, key="once", mode="640").json()["size"] == len(DATA)
+    assert code(inside.put("/testbed/deep/data", b"other", key="once"), 422) == "malformed_request"
+    other = inside.http.post("/commands", json={"cmd": "echo other"}, headers={"Idempotency-Key": "late"})
+    assert code(other, 422) == "malformed_request"
     # beside what runs in the background, the policy's own shell goes on
     assert inside.ran("sleep 300", key="back", wait_s=0)["state"] == "running"
     assert "\r\n1\r\n640" in live.run(inside.sid, "wc -l < /tmp/ran; stat -c %a /testbed/deep/data")

@@ -1,12 +1,14 @@
 """What boxes are beyond their sessions, in Redis."""
 
 import dataclasses
+import hashlib
 import time
 
 import pytest
 
+from sandbox_server.errors import MalformedRequest
 from sandbox_server.records import BoxRecord, SessionKind
-from sandbox_server.state.boxes import BoxFacts
+from sandbox_server.state.boxes import BoxFacts, CreateKey
 from sandbox_server.state.connection import Connection
 from sandbox_server.state.keys import Keys
 from sandbox_server.state.store import Store
@@ -60,12 +62,13 @@ async def test_a_box_of_a_newer_server_is_read(facts: BoxFacts, connection: Conn
 async def test_the_token_is_no_part_of_a_key(facts: BoxFacts, connection: Connection, keys: Keys) -> None:
     """Keys stand in logs of slow commands, where values do not."""
     await facts.put(BOX, time.time() + 60)
-    await facts.remember("idempotent", "7")
+    key = CreateKey("idempotent", "what was asked")
+    await facts.remember(key, "7")
     names = [name.decode() async for name in connection.redis.scan_iter(f"{keys.prefix}*")]
     assert len(names) == 3 and not any("secret" in name or "idempotent" in name for name in names)
     for name in names:
         assert await connection.run(connection.redis.pttl(name)) > 0, name
-    assert await facts.made("idempotent") == "7" and await facts.made("other") is None
+    assert await facts.made(key) == "7" and await facts.made(CreateKey("other", "")) is None
 
 
 async def test_an_end_is_moved_both_ways_and_all_is_kept_as_long(
@@ -113,8 +116,22 @@ async def test_a_change_keeps_the_box_as_long_as_its_new_end(
 
 async def test_a_create_that_is_repeated_makes_one_box(facts: BoxFacts) -> None:
     """Both of two requests make one; or a retry is answered with a box that has ended."""
-    assert [await facts.remember("k", made) for made in ("7", "8")] == ["7", "7"]
-    assert await facts.remember("k", "8", instead="7") == "8" == await facts.made("k")
+    key = CreateKey("k", "a box")
+    assert [await facts.remember(key, made) for made in ("7", "8")] == ["7", "7"]
+    assert await facts.remember(key, "8", instead="7") == "8" == await facts.made(key)
+
+
+async def test_a_key_is_one_requests(facts: BoxFacts, connection: Connection, keys: Keys) -> None:
+    """A client gets the box of another request; or a create that a server of before has noted is refused."""
+    await facts.remember(CreateKey("k", "a box"), "7")
+    other = CreateKey("k", "another box")
+    with pytest.raises(MalformedRequest):
+        await facts.made(other)
+    with pytest.raises(MalformedRequest):
+        await facts.remember(other, "8")
+    assert await facts.made(CreateKey("k", "a box")) == "7"
+    await connection.send("SET", keys.box_key(hashlib.sha256(b"old").hexdigest()), "9")
+    assert await facts.made(CreateKey("old", "a box")) == "9"
 
 
 async def test_a_change_is_of_live_boxes_only(facts: BoxFacts, store: Store) -> None:
