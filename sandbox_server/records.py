@@ -71,6 +71,9 @@ class SessionRecord:
     egress_refused: int = -1
     """Packets and name queries that egress rules refused in its former containers and, once it has ended, in its last;
     -1: nobody counted."""
+    changes: int = 0
+    """How often a box was changed: its end, a pause, its container, its network. Of two copies the one with more is
+    the newer one. Always 0 for sessions of tasks."""
 
     def refused_with(self, count: int | None) -> int:
         """`egress_refused` with the count of its present container (None: nobody counts there)."""

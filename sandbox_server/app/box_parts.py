@@ -11,6 +11,7 @@ from sandbox_server.app.session_parts import SessionParts
 from sandbox_server.boxes.allowed import AllowedImages
 from sandbox_server.boxes.bases import Bases
 from sandbox_server.boxes.boxes import Boxes
+from sandbox_server.boxes.catching_up import BoxCatchingUp
 from sandbox_server.boxes.copies import Copies
 from sandbox_server.boxes.creation import BoxCreation
 from sandbox_server.boxes.forks import BoxForks
@@ -81,21 +82,22 @@ async def open_boxes(settings: Settings, base: Foundation, sessions: SessionPart
         states = BoxStates(runtime, checkpoints.checkpoints, timeout_s=settings.checkpoint_timeout_s)
         bases = Bases(runtime, box_images, templates)
         sleep = BoxSleep(runtime, data, facts, log, starts, states, bases, policy)
-        lives = BoxLives(runtime, data.store, facts, log, sleep, work.events, wait_s=settings.action_wait_s)
+        history, wait_s = BoxHistory(base.database), settings.action_wait_s
+        catching_up = BoxCatchingUp(data, facts, history, log)
+        lives = BoxLives(runtime, data.store, facts, log, sleep, work.events, catching_up, wait_s=wait_s)
         use = BoxUse(idle_s=settings.box_idle_s)
         seen = BoxSeen(Measures(runtime), work.events)
-        boxes = Boxes(runtime, data, facts, sessions.ownership, ending, log, lives, policy, use)
+        boxes = Boxes(runtime, data, facts, sessions.ownership, ending, catching_up, lives, policy, use)
         snapshots = BoxSnapshots(states, Snapshots(base.database), checkpoints.lasting, state.nodes, node=node)
         plans = BoxPlans(data.store, facts, policy, allowed, templates, bases, states, snapshots)
         creation = BoxCreation(runtime, boxes, facts, plans, starts, sessions.placement, ending, log)
         stack.push_async_callback(creation.close)
         forks = BoxForks(boxes, creation, states, facts, ending)
         stack.push_async_callback(forks.close)
-        history, disk_mb = BoxHistory(base.database), settings.disk_mb
         hibernation_config = HibernationConfig(node=node, idle_s=settings.hibernate_s)
         file_bytes = int(settings.journal_file_mb * 2**20)
         yield BoxParts(
-            kind=BoxesKind(facts, history, lives, use, seen, node=node, disk_mb=disk_mb),
+            kind=BoxesKind(facts, history, lives, use, seen, node=node, disk_mb=settings.disk_mb),
             boxes=boxes,
             seen=seen,
             creation=creation,

@@ -6,10 +6,10 @@ dies. A box has no journal, so it cannot be restored on another node.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
+from sandbox_server.boxes.catching_up import BoxCatchingUp
 from sandbox_server.boxes.lives import BoxLives
-from sandbox_server.boxes.network import connect, egress_of
+from sandbox_server.boxes.network import egress_of
 from sandbox_server.boxes.policy import BoxPolicy
 from sandbox_server.boxes.use import BoxUse
 from sandbox_server.boxes.view import BoxView as BoxView  # re-exported: the methods here return it
@@ -21,7 +21,6 @@ from sandbox_server.sandbox.base import Runtime, Sandbox
 from sandbox_server.sandbox.outside import Outside
 from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.ending import Ending
-from sandbox_server.starts.log import SessionLog
 from sandbox_server.state.boxes import BoxFacts
 
 
@@ -35,7 +34,7 @@ class Boxes:
         facts: BoxFacts,
         ownership: Ownership,
         ending: Ending,
-        log: SessionLog,
+        catching_up: BoxCatchingUp,
         lives: BoxLives,
         policy: BoxPolicy,
         use: BoxUse,
@@ -45,7 +44,7 @@ class Boxes:
         self._facts = facts
         self._ownership = ownership
         self._ending = ending
-        self._log = log
+        self._catching_up = catching_up
         self._lives = lives
         self.policy = policy
         self.use = use
@@ -65,6 +64,9 @@ class Boxes:
     async def find(self, sid: str) -> BoxView | None:
         """Like `get`; None if the session runs an instance."""
         record, box = await self._facts.with_session(sid)
+        if record is not None and box is not None and await self._catching_up.is_behind(record):
+            await self._lives.caught_up(sid)
+            record, box = await self._facts.with_session(sid)
         if record is None:
             record = await self._data.history.session(sid)
             if record is not None and record.state == SessionState.LIVE:
@@ -175,13 +177,14 @@ class Boxes:
             UnknownSession, OwnedElsewhere, SandboxPaused. MalformedRequest: invalid rules, or the box was created
             without a network. InfrastructureError: its old rules still apply.
         """
-        view = await self.running(await self.get(sid))
-        egress = egress_of(allow_out, deny_out)
-        network = self.policy.network_of(view.box.image, internet, egress)
-        await connect(self._runtime, view, network, egress)
-        box = replace(view.box, network=network, allow_out=tuple(allow_out), deny_out=tuple(deny_out))
-        await self._facts.put(box, view.ends_at)
-        self._log.add(view.record, box)
+        view = await self.get(sid)
+        await self.here(view)
+        network = self.policy.network_of(view.box.image, internet, egress_of(allow_out, deny_out))
+        try:
+            await self._lives.set_network(sid, network, allow_out, deny_out)
+        except SandboxLost as e:
+            await self.lose(view, e.detail)
+            raise
 
     async def kill(self, sid: str) -> bool:
         """End the box; False: it is unknown or has ended. Raises OwnedElsewhere, SessionBusy, InfrastructureError."""

@@ -45,6 +45,10 @@ class BoxesKind:
         _, box = await self._facts.with_session(record.sid)
         return self._disk_mb if box is None else box.disk_mb
 
+    async def caught_up(self, record: SessionRecord) -> bool:
+        """See `Kind.caught_up`."""
+        return await self._lives.caught_up(record.sid)
+
     async def pause_at_end(self, record: SessionRecord) -> bool:
         """See `Kind.pause_at_end`."""
         return await self._lives.pause_at_end(record.sid)
@@ -61,6 +65,7 @@ class BoxesKind:
         live = {record.sid for record in sessions}
         self._use.keep(live)
         self._seen.keep(live)
+        self._facts.keep(live)
         await self._lives.follow(containers, sessions)
 
     async def save(self, records: Sequence[SessionRecord]) -> None:

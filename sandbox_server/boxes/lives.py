@@ -10,7 +10,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 from sandbox_server import clock, telemetry
+from sandbox_server.boxes.catching_up import BoxCatchingUp
 from sandbox_server.boxes.events import BoxEvents
+from sandbox_server.boxes.network import connect, egress_of
 from sandbox_server.boxes.sleeping import BoxSleep
 from sandbox_server.boxes.view import BoxView
 from sandbox_server.errors import (
@@ -44,11 +46,13 @@ class BoxLives:
         log: SessionLog,
         sleep: BoxSleep,
         events: BoxEvents,
+        catching_up: BoxCatchingUp,
         *,
         wait_s: float,
     ) -> None:
         """`wait_s`: limit on waiting for the session's lock."""
         self._sleep = sleep
+        self._catching_up = catching_up
         self._events = events
         self._runtime = runtime
         self._store = store
@@ -69,9 +73,20 @@ class BoxLives:
             deadline = min(clock.now() + life_s, view.box.last_s)
             if only_longer:
                 deadline = max(deadline, view.ends_at)
-            if not await self._facts.prolong(view.box, deadline):
-                raise UnknownSession(f"box {sid} has ended")
-            return self._noted(view, deadline)
+            return self._noted(view, deadline, await self._facts.prolong(view.box, deadline))
+
+    async def set_network(self, sid: str, network: str, allow_out: Sequence[str], deny_out: Sequence[str]) -> None:
+        """Connect, disconnect or restrict the network of a running box.
+
+        Raises:
+            UnknownSession: it has ended. SandboxPaused. MalformedRequest: it was created without a network.
+            SessionBusy. As `BoxSleep.wake`. InfrastructureError: its old rules still apply.
+        """
+        async with self._store.lock(sid, self._sleep.wait_s):
+            view = await self._running(sid)
+            await connect(self._runtime, view, network, egress_of(allow_out, deny_out))
+            box = replace(view.box, network=network, allow_out=tuple(allow_out), deny_out=tuple(deny_out))
+            await self._put(BoxView(view.record, box), view.ends_at)
 
     async def pause(self, sid: str, *, memory: bool = True) -> BoxView:
         """Freeze the box; or, without its memory, store its files and remove its container.
@@ -152,10 +167,12 @@ class BoxLives:
             SandboxPaused. UnknownSession: it has ended. SessionBusy. As `BoxSleep.wake`.
         """
         async with self._store.lock(sid, self._sleep.wait_s):
-            view = await self._live(sid)
-            if view.paused:
-                raise SandboxPaused(f"box {sid} is paused; connect to it, which resumes it")
-            return await self._sleep.wake(view, view.box, view.ends_at) if view.record.asleep else view
+            return await self._running(sid)
+
+    async def caught_up(self, sid: str) -> bool:
+        """Put back what Redis lacks of the box; whether it lacked anything. Raises SessionBusy, InfrastructureError."""
+        async with self._store.lock(sid, self._wait_s):
+            return await self._catching_up.caught_up(sid)
 
     def forget(self, sid: str) -> None:
         """Drop the stored files of a box that has ended."""
@@ -181,6 +198,7 @@ class BoxLives:
 
     async def _mend(self, sid: str) -> None:
         async with self._store.lock(sid, self._wait_s):
+            await self._catching_up.caught_up(sid)
             view = await self._view(sid)
             if view is None or view.record.state != SessionState.LIVE:
                 return
@@ -244,14 +262,20 @@ class BoxLives:
                 raise
 
     async def _put(self, view: BoxView, deadline: float) -> BoxView:
-        if not await self._facts.change(view.box, deadline):
-            raise UnknownSession(f"box {view.sid} has ended")
-        return self._noted(view, deadline)
+        return self._noted(view, deadline, await self._facts.change(view.box, deadline))
 
-    def _noted(self, view: BoxView, deadline: float) -> BoxView:
-        changed = BoxView(replace(view.record, deadline=deadline), view.box)
+    def _noted(self, view: BoxView, deadline: float, changes: int) -> BoxView:
+        if not changes:
+            raise UnknownSession(f"box {view.sid} has ended")
+        changed = BoxView(replace(view.record, deadline=deadline, changes=changes), view.box)
         self._log.add(changed.record, changed.box)
         return changed
+
+    async def _running(self, sid: str) -> BoxView:
+        view = await self._live(sid)
+        if view.paused:
+            raise SandboxPaused(f"box {sid} is paused; connect to it, which resumes it")
+        return await self._sleep.wake(view, view.box, view.ends_at) if view.record.asleep else view
 
     async def _live(self, sid: str) -> BoxView:
         view = await self._view(sid)
@@ -261,4 +285,6 @@ class BoxLives:
 
     async def _view(self, sid: str) -> BoxView | None:
         record, box = await self._facts.with_session(sid)
+        if record is not None and self._facts.is_behind(record) and await self._catching_up.caught_up(sid):
+            record, box = await self._facts.with_session(sid)
         return None if record is None or box is None else BoxView(record, box)

@@ -88,7 +88,7 @@ class BoxSleep:
         Raises:
             UnknownSession: it has ended. StateUnavailable, CatalogueUnavailable.
         """
-        asleep = BoxView(replace(view.record, container_id=""), view.box)
+        asleep = BoxView(replace(view.record, container_id="", changes=view.record.changes + 1), view.box)
         try:
             # SQL first: if Redis forgets the box, SQL must know that it has no container
             self._log.add(asleep.record, asleep.box)
@@ -98,9 +98,11 @@ class BoxSleep:
             if unused is not None:
                 await asyncio.sleep(_GRACE_S)
                 if not unused():
-                    await self._facts.change(view.box, view.ends_at, container_id=view.record.container_id)
-                    self._log.add(view.record, view.box)
-                    return view
+                    container_id = view.record.container_id
+                    changes = await self._facts.change(view.box, view.ends_at, container_id=container_id)
+                    awake = BoxView(replace(view.record, changes=changes), view.box)
+                    self._log.add(awake.record, awake.box)
+                    return awake
         except InfrastructureError:
             self._log.add(view.record, view.box)  # it still has its container
             raise
@@ -127,14 +129,22 @@ class BoxSleep:
         try:
             async with asyncio.timeout(wait_s), self._starts.place(view.record):
                 sandbox = await self._filled(view, checkpoint)
+                container_id = sandbox.container_id
+                # If this fails without an answer, the reaper decides from the record whose the container is.
+                changes = await self._facts.change(box, deadline, container_id=container_id)
+                if not changes:
+                    await self._remove(container_id)
+                    raise UnknownSession(f"box {view.sid} has ended")
                 awake = BoxView(
-                    replace(view.record, container_id=sandbox.container_id, deadline=deadline, touched_at=clock.now()),
+                    replace(
+                        view.record,
+                        container_id=container_id,
+                        deadline=deadline,
+                        touched_at=clock.now(),
+                        changes=changes,
+                    ),
                     box,
                 )
-                # If this fails without an answer, the reaper decides from the record whose the container is.
-                if not await self._facts.change(box, deadline, container_id=sandbox.container_id):
-                    await self._remove(sandbox.container_id)
-                    raise UnknownSession(f"box {view.sid} has ended")
         except TimeoutError:
             raise CapacityError(
                 f"box {view.sid} has no container, and there was no room for one within {wait_s:g} s"

@@ -21,7 +21,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
-REVISION = "0022"
+REVISION = "0023"
 """The migration that creates these tables; a test compares it with alembic's head."""
 
 
@@ -162,6 +162,7 @@ class SessionRow(Base):
     forked_at: Mapped[int] = mapped_column(server_default="0")
     undone: Mapped[str] = mapped_column(Text, server_default="")
     egress_refused: Mapped[int] = mapped_column(server_default="-1")
+    changes: Mapped[int] = mapped_column(server_default="0")
 
 
 class BoxRow(Base):

@@ -93,6 +93,8 @@ class Expiry:
                 ):
                     return  # its trainer renewed the lease late
                 kind = self._kinds[record.kind]
+                if await kind.caught_up(current):
+                    return  # the next pass looks at what it is now
                 if reason == kind.at_deadline and await kind.pause_at_end(record):
                     return
                 telemetry.REAPED.labels(reason).inc()

@@ -26,6 +26,10 @@ class Kind(Protocol):
         """At its deadline, pause the session instead of ending it; False if it is to be ended. Raises ServiceError."""
         ...
 
+    async def caught_up(self, record: SessionRecord) -> bool:
+        """Put back what Redis lacks of a session's record beside its actions; whether it lacked anything."""
+        ...
+
     async def follow(self, containers: Sequence[ContainerInfo], sessions: Sequence[SessionRecord]) -> None:
         """Make the engine's state match the records of this node's `sessions`, which are of all kinds."""
         ...
@@ -64,6 +68,10 @@ class TaskKind:
 
     async def pause_at_end(self, record: SessionRecord) -> bool:
         """See `Kind.pause_at_end`."""
+        return False
+
+    async def caught_up(self, record: SessionRecord) -> bool:
+        """See `Kind.caught_up`."""
         return False
 
     async def follow(self, containers: Sequence[ContainerInfo], sessions: Sequence[SessionRecord]) -> None:

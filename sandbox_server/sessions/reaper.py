@@ -107,6 +107,9 @@ class Reaper:
 
     async def _remove_replaced(self, container: ContainerInfo) -> bool:
         """Remove it unless it has become its session's. Raises SessionBusy: somebody has the session."""
+        former = await self._data.store.session(container.sid)
+        if former is not None and await self._kinds[former.kind].caught_up(former):
+            return False
         async with self._data.store.lock(container.sid, _FREE_WITHIN_S):
             now = await self._data.store.session(container.sid)
             if now is not None and now.container_id == container.container_id:

@@ -66,6 +66,8 @@ class Rebuilding:
         present = await self._data.store.session(record.sid)
         if present is None or present.state in OVER or not self._ownership.is_here(present):
             return False
+        if await self._kinds[record.kind].caught_up(present):
+            return True
         if not await self._data.history.actions(record.sid, after=present.actions, limit=1):
             return False
         log.warning("session rebuilt from SQL: Redis lacked its last actions", sid=record.sid)

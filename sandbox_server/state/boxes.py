@@ -1,9 +1,10 @@
 """The records of boxes in Redis, beside those of their sessions; found by sid or by access token."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from sandbox_server import clock
 from sandbox_server.errors import MalformedRequest
@@ -21,23 +22,24 @@ _PARSED = 1024
 # KEYS: session, box
 _BOTH = Script("return {redis.call('HGETALL', KEYS[1]), redis.call('GET', KEYS[2])}")
 
-# KEYS: session, box, token. ARGV: ms to keep all three, now, fields... -> 0: not live, or past its deadline
+# KEYS: session, box, token. ARGV: ms to keep all three, now, fields... -> its number of changes; 0: not live, or past
+# its deadline
 _PROLONG = Script("""
 local old = redis.call('HMGET', KEYS[1], 'state', 'deadline')
 if old[1] ~= 'live' or tonumber(old[2]) < tonumber(ARGV[2]) then return 0 end
 redis.call('HSET', KEYS[1], unpack(ARGV, 3))
 for _, key in ipairs(KEYS) do redis.call('PEXPIRE', key, ARGV[1]) end
-return 1
+return redis.call('HINCRBY', KEYS[1], 'changes', 1)
 """)
 
 
-# KEYS: session, box, token. ARGV: ms to keep all three, box, fields... -> 0: not live
+# KEYS: session, box, token. ARGV: ms to keep all three, box, fields... -> its number of changes; 0: not live
 _CHANGE = Script("""
 if redis.call('HGET', KEYS[1], 'state') ~= 'live' then return 0 end
 redis.call('HSET', KEYS[1], unpack(ARGV, 3))
 redis.call('SET', KEYS[2], ARGV[2])
 for _, key in ipairs(KEYS) do redis.call('PEXPIRE', key, ARGV[1]) end
-return 1
+return redis.call('HINCRBY', KEYS[1], 'changes', 1)
 """)
 
 # KEYS: the create. ARGV: what it made, its TTL in ms, what it may replace -> what the create is answered with
@@ -80,6 +82,22 @@ class BoxFacts:
         self._connection = connection
         self._keys = keys
         self._result_ttl_s = result_ttl_s
+        self._last: dict[str, int] = {}
+        """Sid -> number of the last change that this process has acknowledged."""
+
+    def is_behind(self, record: SessionRecord) -> bool:
+        """Whether Redis, which has this record, lacks changes of the box that this process has acknowledged."""
+        return record.changes < self._last.get(record.sid, 0)
+
+    def settle(self, record: SessionRecord) -> None:
+        """Redis has the box again as in `record`: what it lacks still is lost."""
+        if record.sid in self._last:
+            self._last[record.sid] = record.changes
+
+    def keep(self, sids: Iterable[str]) -> None:
+        """Forget the changes of all other boxes."""
+        kept = set(sids)
+        self._last = {sid: last for sid, last in self._last.items() if sid in kept}
 
     async def put(self, box: BoxRecord, deadline: float) -> None:
         """Write a new, changed or rebuilt box; its session ends at `deadline`."""
@@ -104,21 +122,30 @@ class BoxFacts:
         sid = await self._connection.send("GET", self._keys.box_token(_digest(token)))
         return None if sid is None else str(sid.decode())
 
-    async def prolong(self, box: BoxRecord, deadline: float) -> bool:
-        """Move the end of the box to `deadline`, earlier or later; False: it has already ended."""
-        keys = [self._keys.session(box.sid), self._keys.box(box.sid), self._keys.box_token(_digest(box.token))]
-        now = clock.now()
-        fields = flat({"deadline": deadline, "touched_at": now})
-        return bool(await self._connection.script(_PROLONG, keys, [self._kept_ms(deadline), now, *fields]))
+    async def prolong(self, box: BoxRecord, deadline: float) -> int:
+        """Move the end of the box to `deadline`, earlier or later.
 
-    async def change(self, box: BoxRecord, deadline: float, **more: object) -> bool:
-        """Write a live box's changes and its new deadline atomically; False: it is not live.
-
-        `more`: further fields of its session.
+        Returns the number of the box's changes; 0: it has already ended.
         """
+        now = clock.now()
+        return await self._changed(_PROLONG, box, [self._kept_ms(deadline), now], deadline, {"touched_at": now})
+
+    async def change(self, box: BoxRecord, deadline: float, **more: object) -> int:
+        """Write a live box's changes and its new deadline atomically. `more`: further fields of its session.
+
+        Returns the number of the box's changes; 0: it is not live.
+        """
+        arguments = [self._kept_ms(deadline), box.to_json()]
+        return await self._changed(_CHANGE, box, arguments, deadline, {"touched_at": clock.now(), **more})
+
+    async def _changed(
+        self, script: Script, box: BoxRecord, arguments: list[Any], deadline: float, more: Mapping[str, object]
+    ) -> int:
         keys = [self._keys.session(box.sid), self._keys.box(box.sid), self._keys.box_token(_digest(box.token))]
-        fields = flat({"deadline": deadline, "touched_at": clock.now(), **more})
-        return bool(await self._connection.script(_CHANGE, keys, [self._kept_ms(deadline), box.to_json(), *fields]))
+        changes = int(await self._connection.script(script, keys, [*arguments, *flat({"deadline": deadline, **more})]))
+        if changes:
+            self._last[box.sid] = changes
+        return changes
 
     async def remember(self, key: CreateKey, made: str, *, instead: str | None = None) -> str:
         """Note that a create with this key made `made` (a sid, say), unless a concurrent one was first.

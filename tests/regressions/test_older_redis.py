@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from sandbox_server.app.build import Server, open_server
+from sandbox_server.boxes.planning import BoxRequest
 from sandbox_server.errors import SandboxLost
+from sandbox_server.records import BoxKind
 from sandbox_server.settings import Settings
 
 from .test_session_ends import ACTION, INSTANCE
@@ -113,6 +115,88 @@ async def test_redis_comes_back_older_before_an_end(settings: Settings) -> None:
         await server.upkeep.reaper.sweep()
         assert await service.state(idle) == "live"
         assert (await data.history.session(ended)).actions == 1  # type: ignore[union-attr]
+
+
+async def _box(server: Server, **wanted: Any) -> str:
+    asked = BoxRequest(BoxKind.NATIVE, image="sandbox-samples/timespan:latest", **wanted)
+    return (await server.boxes.creation.create(asked)).sid
+
+
+@pytest.mark.parametrize("noticed", ["by a request", "by the reaper", "by the next server"])
+async def test_redis_has_forgotten_a_boxs_later_end(settings: Settings, noticed: str) -> None:
+    """A box whose client has prolonged it ends at its former end; another node may have taken that request."""
+    async with open_server(settings) as server:
+        data, boxes, reaper = server.foundation.data, server.boxes.boxes, server.upkeep.reaper
+        facts: Any = server.foundation.state.boxes
+        sid = await _box(server, timeout_s=2.0)
+        put_back = await _older(data.store._connection.redis)
+        told = (await boxes.set_timeout(sid, 600)).ends_at
+        await server.sessions.log.drain()
+        await put_back()
+        if noticed == "by the next server":
+            facts.keep([])
+            await server.upkeep.recovery.recover()
+        else:
+            await asyncio.sleep(2.0)
+        if noticed == "by the reaper":
+            facts.keep([])  # another node's
+            await reaper.sweep()
+            record = await data.store.session(sid)
+        else:
+            record = (await boxes.get(sid)).record
+        assert record is not None and (record.state, record.deadline) == ("live", told)
+        assert (await data.history.session(sid)).deadline == told  # type: ignore[union-attr]
+
+
+async def test_redis_has_forgotten_what_became_of_boxes(settings: Settings) -> None:
+    """A box with another container by now loses it, or is lost; one that ended comes back; one that runs freezes."""
+    async with open_server(settings) as server:
+        data, boxes, reaper = server.foundation.data, server.boxes.boxes, server.upkeep.reaper
+        woken, asleep, thawed, ended = [await _box(server, timeout_s=600.0) for _ in range(4)]
+        await boxes.pause(woken, memory=False)
+        for sid in (thawed, ended):
+            await boxes.pause(sid)
+        put_back = await _older(data.store._connection.redis)
+        await boxes.resume(woken)
+        await boxes.pause(asleep, memory=False)
+        await boxes.resume(thawed)
+        assert await boxes.kill(ended)
+        await server.sessions.ending.removed(ended)
+        await server.sessions.log.drain()
+        await put_back()
+        server.foundation.state.boxes.keep([])
+        for _ in range(2):
+            await reaper.sweep()
+        container_id = (await boxes.get(woken)).record.container_id
+        now = {one.container_id: one.paused for one in await server.foundation.runtime.list()}
+        assert now == {container_id: False, (await boxes.get(thawed)).record.container_id: False}
+        views = {sid: await boxes.get(sid) for sid in (woken, asleep, thawed, ended)}
+        assert {sid: view.paused for sid, view in views.items()} == {
+            woken: False,
+            asleep: True,
+            thawed: False,
+            ended: False,
+        }
+        assert views[ended].record.end_reason == "killed" and await data.store.live(settings.node_id) != []
+
+
+async def test_rules_for_a_network_are_no_former_copy_of_the_box(settings: Settings) -> None:
+    """A box that is paused while its network changes runs again, though its pause was acknowledged."""
+    async with open_server(settings) as server:
+        boxes, runtime = server.boxes.boxes, server.foundation.runtime
+        sid = await _box(server, timeout_s=600.0)
+        connect: Any = runtime.connect
+        pausing: list[asyncio.Task[Any]] = []
+
+        async def paused_meanwhile(container_id: str, *, on: bool) -> bool:
+            pausing.append(asyncio.create_task(boxes.pause(sid)))
+            await asyncio.sleep(0.3)
+            return bool(await connect(container_id, on=on))
+
+        runtime.connect = paused_meanwhile  # type: ignore[method-assign]
+        await boxes.set_network(sid, False, (), ())
+        await asyncio.gather(*pausing)
+        assert (await boxes.get(sid)).paused and (await boxes.get(sid)).box.network == "none"
 
 
 @pytest.mark.parametrize("noticed", ["by an action", "by the reaper"])

@@ -54,6 +54,7 @@ LATER = {
     "notice",
     "differences",
     "egress_refused",
+    "changes",
 }
 """Columns that sessions of the first release did not have."""
 

@@ -134,6 +134,18 @@ async def test_a_key_is_one_requests(facts: BoxFacts, connection: Connection, ke
     assert await facts.made(CreateKey("old", "a box")) == "9"
 
 
+async def test_changes_are_counted(facts: BoxFacts, store: Store) -> None:
+    """A copy of before the last change is taken for the box as it is."""
+    made = session(instance_id="", deadline=time.time() + 60)
+    await store.put_session(made)
+    await facts.put(BOX, time.time() + 60)
+    assert [await facts.prolong(BOX, time.time() + 90), await facts.change(BOX, time.time() + 90)] == [1, 2]
+    now = await store.session("7")
+    assert now is not None and now.changes == 2 and not facts.is_behind(now) and facts.is_behind(made)
+    facts.settle(made)
+    assert not facts.is_behind(made)
+
+
 async def test_a_change_is_of_live_boxes_only(facts: BoxFacts, store: Store) -> None:
     """A pause that revives a box that has ended, or that is written without its new end."""
     await store.put_session(dataclasses.replace(session("7", deadline=time.time() + 5), instance_id=""))

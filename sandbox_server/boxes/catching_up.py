@@ -1,0 +1,54 @@
+"""Puts back what Redis has forgotten of a box: it came back with an older copy of its data, without the last changes.
+
+Changes of a box are counted, in Redis and in SQL. A server knows the number of those that it has made itself. Another
+node may have moved a box's end, so SQL is asked before a box is ended, or a container is taken for one of before.
+"""
+
+from dataclasses import replace
+
+from sandbox_server import clock, telemetry
+from sandbox_server.catalogue.boxes import BoxHistory
+from sandbox_server.lifecycle import OVER, SessionState
+from sandbox_server.records import SessionRecord
+from sandbox_server.sessions.data import SessionData
+from sandbox_server.starts.log import SessionLog
+from sandbox_server.state.boxes import BoxFacts
+
+log = telemetry.logger(__name__)
+
+
+class BoxCatchingUp:
+    """Compares what Redis has of a box with SQL. Every method raises StateUnavailable, CatalogueUnavailable."""
+
+    def __init__(self, data: SessionData, facts: BoxFacts, boxes: BoxHistory, log: SessionLog) -> None:
+        self._data = data
+        self._facts = facts
+        self._boxes = boxes
+        self._log = log
+
+    async def is_behind(self, record: SessionRecord) -> bool:
+        """Whether Redis, which has this record, lacks changes: of this server, or, at the box's end, of any."""
+        if self._facts.is_behind(record):
+            return True
+        if record.state != SessionState.LIVE or clock.now() < record.deadline:
+            return False
+        known = await self._data.history.session(record.sid)
+        return known is not None and known.changes > record.changes
+
+    async def caught_up(self, sid: str) -> bool:
+        """Put back what Redis lacks of the box; whether it lacked anything. The caller holds the box's lock."""
+        await self._log.drain()
+        present, _ = await self._facts.with_session(sid)
+        known = await self._data.history.session(sid)
+        if present is None or present.state != SessionState.LIVE or known is None:
+            return False
+        if known.changes <= present.changes and known.state not in OVER:
+            self._facts.settle(present)
+            return False
+        log.warning("Redis lacked the last changes of a box; put back", sid=sid, had=present.changes, has=known.changes)
+        if box := await self._boxes.get(sid):
+            await self._facts.put(box, known.deadline)
+        # how long it was idle is not known, so that begins anew
+        await self._data.store.put_session(known if known.state in OVER else replace(known, touched_at=clock.now()))
+        self._facts.settle(known)
+        return True
