@@ -137,6 +137,8 @@ class Rewards:
         lost = session.state == SessionState.LOST  # needs no container, so any node can do it at once
         if lost or (session.node == self._share.node and self.room() and not self._jobs.behind()):
             self._start(session, patch)
+        elif not self.alone:
+            self._queue.forget(sid)  # if another node takes it, nobody takes the container that was made for it here
         if not lost:
             self._background(self._submit(session), f"grade-submit-{sid}")
 

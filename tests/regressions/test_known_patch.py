@@ -77,3 +77,23 @@ async def test_a_known_verdict_is_written_before_the_container_is_removed(
             await sessions.reward(sid)
             await server.sessions.ending.removed(sid)
             assert order == expected
+
+
+async def test_a_grading_that_another_node_may_take_keeps_no_container_here(settings: Settings) -> None:
+    """Its container runs for five minutes after another node has graded it, as one of the few that are made ahead."""
+    async with open_server(settings) as server:
+        sessions, rewards = server.sessions.service, server.gradings.rewards
+        containers = rewards._queue._grading._containers
+        begin: Any = rewards.begin
+        made_ahead: list[int] = []
+
+        def without_room(*arguments: Any) -> None:
+            made_ahead.append(containers.waiting)
+            rewards.alone = rewards.accepting = False  # the engine was gone until now
+            begin(*arguments)
+
+        rewards.begin = without_room  # type: ignore[method-assign]
+        sid = await sessions.start(INSTANCE)
+        await sessions.act(sid, ACTION)
+        await sessions.postprocess(sid)
+        assert made_ahead[0] == 1 and containers.waiting == 0
