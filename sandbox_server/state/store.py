@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from sandbox_server import clock
 from sandbox_server.lifecycle import OVER
 from sandbox_server.records import ActionRecord, InFlight, SessionRecord
+from sandbox_server.slices import sliced
 from sandbox_server.state.acknowledged import Acknowledged
 from sandbox_server.state.codec import action_of, dump, flat, in_flight_of, session_of, whole
 from sandbox_server.state.connection import Connection, Script
@@ -315,7 +316,7 @@ class Store:
         """
         last = -1 if limit is None else after + limit - 1
         texts = await self._connection.run(self._connection.redis.lrange(self._keys.journal(sid), after, last))
-        return [action_of(text) for text in texts]
+        return await sliced(map(action_of, texts))  # a text may have 30 MB
 
     def history(self, sid: str, container_id: str) -> RedisEditorHistory:
         """The editor's undo stacks of a session, for one of its containers."""

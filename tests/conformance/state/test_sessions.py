@@ -8,6 +8,8 @@ import time
 import pytest
 
 from sandbox_server.lifecycle import SessionState, sources_of
+from sandbox_server.records import ActionRecord
+from sandbox_server.state import store as store_module
 from sandbox_server.state.connection import Connection
 from sandbox_server.state.history import MAX_BYTES, MAX_TEXTS
 from sandbox_server.state.keys import Keys
@@ -149,6 +151,29 @@ async def test_a_rebuilt_session_knows_its_idempotency_keys(store: Store, n: int
     for seq in (1, 3):
         async with store.turn("7", in_flight(), idempotency_key=f"k{seq}", wait_s=5) as turn:
             assert turn.stored == actions[seq - 1]
+
+
+async def test_long_texts_of_a_journal_are_read_in_turns(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four actions of 30 MB hold the event loop for 0.8 s; their session's end reads them all."""
+    actions = [action(seq, observation="é" * (1 << 20)) for seq in range(1, 5)]
+    await store.rebuild(session(actions=4), actions)
+    read, round_, rounds = store_module.action_of, 0, []
+
+    def reading(text: bytes) -> ActionRecord:
+        rounds.append(round_)
+        return read(text)
+
+    async def beside() -> None:
+        nonlocal round_
+        while True:
+            round_ += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(store_module, "action_of", reading)
+    others = asyncio.create_task(beside())
+    assert await store.actions("7") == actions
+    others.cancel()
+    assert len(set(rounds)) == 4, "no other task had a turn between two of them"
 
 
 async def test_an_ended_session_is_kept_for_its_ttl_and_its_undo_goes(
