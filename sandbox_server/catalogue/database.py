@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from sqlalchemy import JSON, ColumnElement, Connection, create_engine, event, inspect, text, type_coerce
 from sqlalchemy import cast as sql_cast
-from sqlalchemy.engine import URL, make_url
+from sqlalchemy.engine import URL, ExceptionContext, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry
@@ -72,6 +72,7 @@ class Database:
             for engine in (self._engine.sync_engine, self._apart):
                 event.listen(engine, "connect", _prepare_sqlite)
                 event.listen(engine, "begin", _begin_sqlite)
+                event.listen(engine, "handle_error", _drop_read_only)
         else:
             driver = importlib.import_module("asyncpg")
             # also the driver's own: a new connection is prepared before SQLAlchemy translates its errors
@@ -236,6 +237,12 @@ def _prepare_sqlite(connection: Any, _record: ConnectionPoolEntry) -> None:
     for pragma in (f"busy_timeout={int(_BUSY_S * 1000)}", "journal_mode=WAL", "synchronous=FULL"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
+
+
+def _drop_read_only(context: ExceptionContext) -> None:
+    """Close the connections, if one cannot write: opened while the file could not be written, it never can again."""
+    if getattr(context.original_exception, "sqlite_errorname", "").startswith("SQLITE_READONLY"):
+        context.is_disconnect = True
 
 
 def _prepare_postgresql(connection: Any, _record: ConnectionPoolEntry) -> None:

@@ -300,6 +300,34 @@ async def test_sqlite_is_durable_and_lets_readers_on(tmp_path: Path) -> None:
     await database.dispose()
 
 
+async def test_sqlite_writes_again_once_its_file_can_be_written(tmp_path: Path) -> None:
+    """Connections of the time when the disk was read-only stay so: nothing is stored until the server's restart."""
+    database = Database(f"sqlite:///{tmp_path}/c.sqlite3")
+    await database.migrate()
+
+    async def write() -> None:
+        async with database.writing() as connection:
+            await connection.execute(text("DELETE FROM actions"))
+
+    def opened_read_only(connection: Any, _: object) -> None:
+        connection.execute("PRAGMA query_only = 1")  # the same error; root may write whatever a file's mode says
+
+    ways = (write, lambda: database.write(lambda connection: connection.execute(text("DELETE FROM actions"))))
+    engines = (database._engine.sync_engine, database._apart)
+    await database._engine.dispose()
+    database._apart.dispose()
+    for engine in engines:
+        event.listen(engine, "connect", opened_read_only)
+    for way in ways:
+        with pytest.raises(CatalogueUnavailable, match="readonly"):
+            await way()
+    for engine in engines:
+        event.remove(engine, "connect", opened_read_only)
+    for way in ways:
+        await way()
+    await database.dispose()
+
+
 async def test_no_answer_is_a_catalogue_fault(postgres: str) -> None:
     """A refused connection and a missing database are both ours to mend, never the policy's."""
     for url in ("postgresql://tester@127.0.0.1:1/nothing", f"{postgres}/no_such_database"):
