@@ -32,9 +32,15 @@ class Part:
     async def with_session(self, sid: str) -> tuple[SessionRecord, BoxRecord]:
         return self.record, self.box
 
-    async def change(self, box: BoxRecord, deadline: float) -> bool:
+    async def change(self, box: BoxRecord, deadline: float) -> int:
         self.box, self.record = box, replace(self.record, deadline=deadline)
-        return True
+        return 1
+
+    def is_behind(self, record: SessionRecord) -> bool:
+        return False
+
+    async def caught_up(self, sid: str) -> bool:
+        return False
 
     def add(self, record: SessionRecord, box: BoxRecord) -> None: ...
 
@@ -86,7 +92,7 @@ async def test_a_container_is_corrected_only_if_it_still_differs(
 ) -> None:
     """The look comes first and takes no lock, so a pause or resume may end between it and the correction."""
     engine = Engine(paused_at=paused_at, container=container, frozen=frozen)
-    lives = BoxLives(engine, engine, engine, engine, engine, BoxEvents(), wait_s=1)  # type: ignore[arg-type]  # as above
+    lives = BoxLives(*[engine] * 5, BoxEvents(), engine, wait_s=1)  # type: ignore[arg-type]  # as above
     differing = replace(engine.found, running=paused_at > 0, paused=paused_at == 0)
     await lives.follow([differing], [replace(engine.record, container_id="c0ffee")])
     assert engine.asked == asked
@@ -96,7 +102,7 @@ async def test_a_refused_pause_does_not_happen_later() -> None:
     """The client is told that the pause failed, works on, and the reaper freezes its box some seconds later."""
     part = Part()
     before = part.record, part.box
-    lives = BoxLives(part, part, part, part, part, BoxEvents(), wait_s=1)  # type: ignore[arg-type]  # what it uses of them
+    lives = BoxLives(*[part] * 5, BoxEvents(), part, wait_s=1)  # type: ignore[arg-type]  # what it uses of them
     with pytest.raises(EngineUnavailable):
         await lives.pause("7")
     assert (part.record, part.box) == before
