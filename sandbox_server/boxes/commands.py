@@ -16,7 +16,7 @@ from sandbox_server import telemetry
 from sandbox_server.boxes.boxes import BoxView
 from sandbox_server.boxes.command import CommandLine
 from sandbox_server.boxes.processes import Follower, Lagging, Over, Processes, Running
-from sandbox_server.errors import CommandLost, MalformedRequest, ServiceError, UnknownCommand
+from sandbox_server.errors import CommandLost, MalformedRequest, SandboxLost, ServiceError, UnknownCommand
 from sandbox_server.sandbox.base import Output, Process, ProcessEnd, Stream
 from sandbox_server.sandbox.collector import Collector
 from sandbox_server.state.commands import BegunCommands
@@ -72,12 +72,19 @@ class BoxCommand:
         return 1024 + sum(len(out.head) + len(out.tail) for out in (self.stdout, self.stderr))
 
     async def wait(self, wait_s: float) -> None:
-        """Return when it has ended, or after `wait_s`. Raises its `fault` if its sandbox failed."""
+        """Return when it has ended, or after `wait_s`.
+
+        Raises:
+            SandboxLost: its sandbox is gone. CommandLost: another fault, for ever: nobody follows it any more.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 await self.over.wait()
-        if self.over.is_set() and self.running.fault is not None:
-            raise self.running.fault
+        fault = self.running.fault if self.over.is_set() else None
+        if isinstance(fault, SandboxLost):
+            raise fault
+        if fault is not None:
+            raise CommandLost(f"the command's end is not known: {fault.detail}; look at what it should do") from fault
 
 
 class Commands:
