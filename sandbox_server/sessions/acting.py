@@ -187,10 +187,7 @@ class Acting:
         in_flight = InFlight(asked.content, asked.arrived, asked.arrived + wait_s, idempotency_key=asked.key)
         async with self._data.store.turn(sid, in_flight, idempotency_key=asked.key, wait_s=wait_s) as turn:
             if turn.stored is not None:
-                # a command's end is ours: each request that waits for it journals it
-                if asked.tool != COMMAND_END and turn.stored.content != asked.content:
-                    raise MalformedRequest("This Idempotency-Key belongs to another action; use another. Nothing ran.")
-                return _answer(turn.stored)
+                return _answer(turn.stored, asked)
             record = turn.record or await self._forgotten(sid)
             if record is None or record.state != SessionState.LIVE:
                 raise refusal(record)
@@ -276,7 +273,7 @@ class Acting:
         telemetry.ACTIONS.labels(ran.tool, ran.observation.outcome).inc()
         if traces.on():
             traces.span(record, _span(action, seconds, asked.arrived))
-        return _answer(action)
+        return _answer(action, asked)
 
     async def _interruptible(
         self, sandbox: Sandbox, record: SessionRecord, action: Coroutine[None, None, Ran], tool: str
@@ -325,8 +322,10 @@ def _observation(ran: Ran, told: str) -> str:
     return told + ran.observation.text
 
 
-def _answer(action: ActionRecord) -> ActionAnswer:
-    """The answer to an action that is in the journal."""
+def _answer(action: ActionRecord, asked: _Asked) -> ActionAnswer:
+    """The answer to an action that is in the journal. Raises MalformedRequest: it is another action's."""
+    if action.content != asked.content and asked.tool != COMMAND_END:  # that one is ours: each that waits journals it
+        raise MalformedRequest("This Idempotency-Key belongs to another action; use another one. Nothing was run.")
     return ActionAnswer(
         action.observation, seq=action.seq, tool=action.tool, outcome=action.outcome, exit_code=action.exit_code
     )
