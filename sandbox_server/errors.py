@@ -182,7 +182,7 @@ class UnknownCommand(RequestError):
 
 
 class CommandLost(RequestError):
-    """The command was started, but its result is no longer known: the server was restarted, or it ended long ago."""
+    """The command was started, but its end is not known any more: server or engine restarted, or it ended long ago."""
 
     code = "command_lost"
     http_status = 410
