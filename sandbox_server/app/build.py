@@ -24,9 +24,9 @@ from sandbox_server.insight.overview import Insight
 from sandbox_server.pool.lookahead import TOGETHER as lookahead_together
 from sandbox_server.pool.metering import Metering
 from sandbox_server.sandbox.base import Runtime
-from sandbox_server.sessions.disk import DiskWatch
 from sandbox_server.settings import Settings
 from sandbox_server.state.nodes import NodeRecord
+from sandbox_server.upkeep.disk import DiskWatch
 
 _WEIGH_S = 1.0
 _VITALS_S = 30.0  # the engine takes some 20 ms to describe itself

@@ -7,12 +7,12 @@ from sandbox_server.app.foundation import Foundation
 from sandbox_server.app.gradings import Gradings
 from sandbox_server.app.session_parts import SessionParts
 from sandbox_server.records import SessionKind
-from sandbox_server.sessions.expiry import Expiry
 from sandbox_server.sessions.kinds import Kinds, TaskKind
-from sandbox_server.sessions.reaper import Reaper
-from sandbox_server.sessions.rebuilding import Rebuilding
-from sandbox_server.sessions.recovery import Recovery
 from sandbox_server.settings import Settings
+from sandbox_server.upkeep.expiry import Expiry
+from sandbox_server.upkeep.reaper import Reaper
+from sandbox_server.upkeep.rebuilding import Rebuilding
+from sandbox_server.upkeep.recovery import Recovery
 
 
 @dataclass(frozen=True, slots=True)

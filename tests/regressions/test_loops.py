@@ -27,14 +27,14 @@ from sandbox_server.pool.pool import Pool
 from sandbox_server.records import SessionKind, SessionRecord
 from sandbox_server.sandbox.docker.images import Images
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
-from sandbox_server.sessions.disk import REASON, DiskWatch
-from sandbox_server.sessions.reaper import Reaper
 from sandbox_server.sessions.sleeping import Sleeping
 from sandbox_server.settings import Settings
 from sandbox_server.starts.log import SessionLog
 from sandbox_server.state.journal import JournalFlusher
 from sandbox_server.state.leases import Leases
 from sandbox_server.state.signals import Signals
+from sandbox_server.upkeep.disk import REASON, DiskWatch
+from sandbox_server.upkeep.reaper import Reaper
 
 ROUNDS: dict[str, tuple[Any, str]] = {
     "images": (Images, "watch"),

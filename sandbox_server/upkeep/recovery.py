@@ -5,11 +5,11 @@ import asyncio
 from sandbox_server.lifecycle import SessionState
 from sandbox_server.scoring.rewards import Rewards
 from sandbox_server.sessions.data import SessionData
-from sandbox_server.sessions.expiry import TOGETHER, Expiry
 from sandbox_server.sessions.kinds import Kinds
-from sandbox_server.sessions.reaper import Reaper
-from sandbox_server.sessions.rebuilding import Rebuilding
 from sandbox_server.starts.starts import Starts
+from sandbox_server.upkeep.expiry import TOGETHER, Expiry
+from sandbox_server.upkeep.reaper import Reaper
+from sandbox_server.upkeep.rebuilding import Rebuilding
 
 
 class Recovery:

@@ -15,11 +15,11 @@ from sandbox_server.records import SessionRecord
 from sandbox_server.sandbox.base import ContainerInfo, Role, Runtime
 from sandbox_server.sessions.catching_up import CatchingUp
 from sandbox_server.sessions.data import SessionData
-from sandbox_server.sessions.expiry import TOGETHER, Expiry
 from sandbox_server.sessions.kinds import Kinds
-from sandbox_server.sessions.rebuilding import Rebuilding
 from sandbox_server.sessions.restoring import Restoring
 from sandbox_server.starts.starts import Starts
+from sandbox_server.upkeep.expiry import TOGETHER, Expiry
+from sandbox_server.upkeep.rebuilding import Rebuilding
 
 log = telemetry.logger(__name__)
 
