@@ -14,7 +14,7 @@ from sandbox_server.state.nodes import NodeRecord, Nodes, Status
 
 log = telemetry.logger(__name__)
 
-_IMAGES_EVERY_S = 10.0  # listing some hundred images costs the daemon 20 ms
+_IMAGES_EVERY_S = 10.0  # listing a hundred images, which it does after a change, costs the daemon 20 ms
 _TELL_AGAIN_S = 3600.0  # Redis may have lost the list
 
 

@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -28,6 +29,16 @@ _SAID_LINES, _SAID_CHARACTERS = 20, 1500  # of a build that failed
 _IMAGE_EVENTS = "/events?filters=" + quote(json.dumps({"type": ["image"]}))
 
 
+@dataclass(slots=True)
+class _Known:
+    """What the engine has said since its last change."""
+
+    found: dict[str, ImageInfo | None] = field(default_factory=dict)
+    """By name; None: not on the engine."""
+    all: list[ImageInfo] | None = None
+    """None: not asked for yet."""
+
+
 class Images:
     """Looks up images and pulls missing ones; a failed pull is not cached."""
 
@@ -37,8 +48,8 @@ class Images:
         self._pull_timeout_s = pull_timeout_s
         self._pulling: dict[str, asyncio.Task[None]] = {}
         self._uses: dict[str, float] = {}
-        self._known: dict[str, ImageInfo | None] | None = None
-        """Cached lookups; None as a value: not on the engine. None instead of a dict: nobody watches, so no cache."""
+        self._known: _Known | None = None
+        """None: nobody watches, so nothing is cached."""
 
     async def watch(self) -> None:
         """Follow the engine's events until it ends the stream or does not answer."""
@@ -52,14 +63,14 @@ class Images:
         loop = asyncio.get_running_loop()
         sock, _ = await self._engine.hijack(_IMAGE_EVENTS, method="GET")
         with sock:
-            self._known = {}
+            self._known = _Known()
             while await loop.sock_recv(sock, 1 << 16):
                 self.forget()
 
     def forget(self) -> None:
         """Clear the cache."""
         if self._known is not None:
-            self._known = {}  # a new dict, so that a lookup under way writes its answer to the old one
+            self._known = _Known()  # a new one, so that a lookup under way writes its answer to the old one
 
     async def resolve(self, candidates: Sequence[str]) -> ImageInfo:
         """See `sandbox.image.Images.resolve`."""
@@ -113,8 +124,8 @@ class Images:
     async def find(self, name: str) -> ImageInfo | None:
         """See `sandbox.image.Images.find`."""
         known = self._known
-        if known is not None and name in known:
-            return known[name]
+        if known is not None and name in known.found:
+            return known.found[name]
         try:
             found: dict[str, Any] = await self._engine.call(
                 lambda api: api.inspect_image(name)  # type: ignore[no-untyped-call]  # the SDK's stubs miss it
@@ -127,18 +138,24 @@ class Images:
             names = (*(found.get("RepoTags") or ()), *(found.get("RepoDigests") or ()))
             info = ImageInfo(name, found["Id"], config.get("Labels") or {}, env, names)
         if known is not None:
-            known[name] = info
+            known.found[name] = info
         return info
 
-    async def all(self) -> list[ImageInfo]:
+    async def all(self) -> Sequence[ImageInfo]:
         """See `sandbox.image.Images.all`."""
+        known = self._known
+        if known is not None and known.all is not None:
+            return known.all
         found: list[dict[str, Any]] = await self._engine.call(lambda api: api.images())
-        return [
+        images = [
             ImageInfo(self.named(name), image["Id"], image.get("Labels") or {})
             for image in found
             for name in image.get("RepoTags") or ()
             if name != "<none>:<none>"
         ]
+        if known is not None:
+            known.all = images
+        return images
 
     async def stored(self) -> list[StoredImage]:
         """See `sandbox.image.Images.stored`."""

@@ -17,7 +17,7 @@ from .specs import IMAGE
 async def test_a_known_image_is_looked_up_again_after_any_change(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A rebuilt image is not noticed, or every start asks the engine for what it knows."""
+    """A rebuilt image is not noticed, or every start and every tenth second asks the engine for what it knows."""
     lone, engine = backend.runtime(), backend.engine
     asked = 0
     call = engine.call
@@ -35,7 +35,9 @@ async def test_a_known_image_is_looked_up_again_after_any_change(
         for _ in range(3):
             found = await lone.images.find(IMAGE)
             assert await lone.images.find(name) is None
-        assert found is not None and asked == 2, "each is asked for once"
+            listed = {image.name for image in await lone.images.all()}
+        assert found is not None and asked == 3, "each is asked for once, and so is the list"
+        assert name not in listed
         for change in (["tag", IMAGE, name], ["rmi", name]):
             by_another = await asyncio.create_subprocess_exec(
                 *backend.client, *change, stdout=asyncio.subprocess.DEVNULL
@@ -44,13 +46,15 @@ async def test_a_known_image_is_looked_up_again_after_any_change(
             await asyncio.sleep(0.5)
             now = await lone.images.find(name)
             assert (now is not None and now.digest == found.digest) is (change[0] == "tag")
+            assert (name in {image.name for image in await lone.images.all()}) is (change[0] == "tag")
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
     asked = 0
-    await lone.images.find(IMAGE)
-    await lone.images.find(IMAGE)
-    assert asked == 2, "nobody listens any more, so each look asks"
+    for _ in range(2):
+        await lone.images.find(IMAGE)
+        await lone.images.all()
+    assert asked == 4, "nobody listens any more, so each look asks"
 
 
 @pytest.mark.parametrize("name", ["Infinity", "a/B", "a___b", "x:y:z"])
