@@ -4,6 +4,7 @@ A server that runs in a container itself sees no other container's processes, an
 host's are mounted (docker-compose.yml does so).
 """
 
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,9 @@ _FREEZERS = tuple(
     )
     for group in ("docker/{}", "system.slice/docker-{}.scope")
 )
+
+_UPPER = re.compile(r"^\S+ \S+ \S+ / / .* - overlay \S+ (?:\S*,)?upperdir=([^\\,\s]+)(?:,|$)", re.MULTILINE)
+"""In a list of mounts, the line of the root. A folder whose name the kernel escapes is not found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,14 @@ def thaw(container_id: str, *, root: Path = Path("/")) -> bool:
                 file.write_text(thawed)
                 return True
     return False
+
+
+def upper_of(pid: int, *, root: Path = Path("/")) -> str:
+    """The folder in which overlayfs keeps what is written below the process's root; "" if that is not to be seen."""
+    with suppress(OSError):
+        match = _UPPER.search((root / f"proc/{pid}/mountinfo").read_text(errors="replace"))
+        return match[1] if match else ""
+    return ""
 
 
 def idle_file(file: Path) -> Path:

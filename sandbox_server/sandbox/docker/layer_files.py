@@ -8,9 +8,11 @@ import asyncio
 import subprocess
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from typing import Any
 
 from sandbox_server import telemetry
 from sandbox_server.errors import ServiceError
+from sandbox_server.sandbox.docker import cgroup
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.spawned import Spawned, reading
 
@@ -29,28 +31,48 @@ class LayerFiles:
         self._engine = engine
         self._uppers: dict[str, str] = {}
         """Container id -> its layer's folder; "" if there is none."""
+        self._processes = cgroup.Processes()
+        self._mounts_tell = False
+        """The mounts of a container's first process have named the same folder as the engine."""
 
     async def of(self, container_ids: Collection[str], *, timeout_s: float) -> dict[str, int]:
         """Files and folders by container id, without layers that cannot be counted within `timeout_s` by themselves."""
         if not self._engine.local:
             return {}
-        uppers = {await self._upper(container_id): container_id for container_id in container_ids}
+        if len(self._uppers) > _KNOWN:
+            self._uppers.clear()
+        await self._look_up([one for one in container_ids if one not in self._uppers])
+        uppers = {self._uppers.get(container_id, ""): container_id for container_id in container_ids}
         uppers.pop("", None)
         counts = await _counted([*uppers], timeout_s)
         return {uppers[folder]: count for folder, count in counts.items()}
 
-    async def _upper(self, container_id: str) -> str:
-        if (known := self._uppers.get(container_id)) is not None:
-            return known
-        if len(self._uppers) >= _KNOWN:
-            self._uppers.clear()
+    async def _look_up(self, container_ids: Sequence[str]) -> None:
+        """Note the layers' folders of those that still exist."""
+        left = list(container_ids)
+        while left:
+            if self._mounts_tell:
+                self._uppers.update(await asyncio.to_thread(self._mounted, left))
+            left = [one for one in left if one not in self._uppers]
+            if left:
+                await self._ask(left.pop())
+
+    def _mounted(self, container_ids: Sequence[str]) -> dict[str, str]:
+        """The layers' folders as the kernel names them: 0.1 ms each, where asking the engine takes 2."""
+        found = {one: cgroup.upper_of(pid) for one in container_ids if (pid := self._processes.first_of(one))}
+        return {one: upper for one, upper in found.items() if upper}
+
+    async def _ask(self, container_id: str) -> None:
+        """Ask the engine."""
         with suppress(ServiceError):  # it is gone
-            driver = (await self._engine.call(lambda api: api.inspect_container(container_id))).get("GraphDriver") or {}
+            told: dict[str, Any] = await self._engine.call(lambda api: api.inspect_container(container_id))
+            driver = told.get("GraphDriver") or {}
             overlay = driver.get("Name") in ("overlay2", "overlay")
             upper = str((driver.get("Data") or {}).get("UpperDir", "")) if overlay else ""
             self._uppers[container_id] = upper
-            return upper
-        return ""
+            # under another runtime, or seen from within a container, a process may have another root
+            self._processes.learn(container_id, int(told["State"]["Pid"]))
+            self._mounts_tell = bool(upper) and self._mounted([container_id]) == {container_id: upper}
 
 
 async def _counted(folders: Sequence[str], timeout_s: float) -> dict[str, int]:

@@ -17,7 +17,7 @@ from sandbox_server.sandbox.docker import cgroup
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
 
-from .backends import Backend, unlike_gvisor
+from .backends import GVISOR, Backend, unlike_gvisor
 from .specs import IMAGE, gone, say, spec
 
 FORBIDDEN = {"SYS_ADMIN": 21, "NET_ADMIN": 12, "SYS_PTRACE": 19, "SYS_MODULE": 16, "NET_RAW": 13, "MKNOD": 27}
@@ -271,6 +271,33 @@ async def test_disk_usage_of_what_has_no_length(runtime: DockerRuntime, shared: 
     after = (await runtime.disk_usage())[shared.container_id]
     assert 2000 * 4096 <= after - before < 2100 * 4096
     await say(shared, "rm -r /many")
+
+
+async def test_a_layer_is_found_without_the_engine(
+    backend: Backend, lone: DockerRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each session costs the engine and the server 2 ms once, in the first look at the disk after its start."""
+    if not backend.name.startswith("docker") or GVISOR:
+        pytest.skip("its containers' mounts may look different from outside")
+    engine, asked = backend.engine, 0
+    call = engine.call
+
+    async def counted(*arguments: Any, **options: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return await call(*arguments, **options)
+
+    made = [await lone.create(spec(with_shell=False)) for _ in range(3)]
+    try:
+        await made[1].exec(["bash", "-c", "for i in {1..500}; do : > /usr/e$i; done"], timeout_s=60)
+        monkeypatch.setattr(engine, "call", counted)
+        used = await lone.disk_usage()
+        assert 500 * 4096 <= used[made[1].container_id] - used[made[0].container_id] < 600 * 4096
+        assert asked == 2, "for the sizes of all, and for one layer, to which the kernel's answer is compared"
+        await lone.disk_usage()
+        assert asked == 3, "for the sizes"
+    finally:
+        await asyncio.gather(*(lone.remove(one.container_id) for one in made))
 
 
 async def test_commit(runtime: DockerRuntime, engine: Engine, shared: BashSandbox) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_server.sandbox.docker.cgroup import Kills, Processes, cpu_s, default_cpu_file, kills
+from sandbox_server.sandbox.docker.cgroup import Kills, Processes, cpu_s, default_cpu_file, kills, upper_of
 
 _VERSION_1 = {
     "proc/7/cgroup": "8:pids:/docker/c\n4:memory:/docker/c\n0::/docker/c\n",
@@ -56,6 +56,30 @@ def test_a_first_process_is_found_without_the_engine(tmp_path: Path) -> None:
     assert known.first_of(other) is None, "70 is not of that container"
     known.learn(one, 70)
     assert (known.first_of(one), known.first_of(other), known.first_of("3" * 64)) == (70, 81, None)
+
+
+_OTHER = "674 673 0:61 / /data rw - overlay overlay rw,lowerdir=/l,upperdir=/data-upper,workdir=/w\n"
+
+
+@pytest.mark.parametrize(
+    ("root", "expected"),
+    [
+        (
+            "673 381 0:60 / / rw master:17 - overlay overlay rw,lowerdir=/l:/m,upperdir=/u/1/diff,workdir=/w",
+            "/u/1/diff",
+        ),
+        ("673 381 0:60 / / rw - overlay overlay rw,upperdir=/u/1", "/u/1"),
+        ("673 381 0:60 / / rw - overlay overlay rw,lowerdir=/l,upperdir=/a\\040b/diff,workdir=/w", ""),
+        ("673 381 8:1 / / rw - ext4 /dev/vda rw", ""),
+    ],
+)
+def test_the_layer_of_a_process(tmp_path: Path, root: str, expected: str) -> None:
+    """The files of another mount, or of half a name, would be counted as those that a policy has written."""
+    file = tmp_path / "proc/7/mountinfo"
+    file.parent.mkdir(parents=True)
+    file.write_text(f"{_OTHER}{root}\n{_OTHER}")
+    assert upper_of(7, root=tmp_path) == expected
+    assert upper_of(8, root=tmp_path) == ""
 
 
 @pytest.mark.parametrize(
