@@ -63,7 +63,7 @@ class Dependencies:
 
     def look(self) -> str:
         """A bash function `__sb_look` that prints the state of all dependencies in order, each followed by a mark."""
-        lines = [f't=; [[ -f {path} ]] && {_read(path)}; tell "$t"' for path in map(shlex.quote, self.files)]
+        lines = [f't=(); [[ -f {path} ]] && {_read(path)}; tell "$t"' for path in map(shlex.quote, self.files)]
         lines += [f"[[ {test} {shlex.quote(path)} ]]; tell $?" for test, path in self.tests]
         lines += [f't=({glob}); tell "${{t[*]}}"' for glob in self.globs]
         return "\n".join(["__sb_look() {", "local t IFS=", f"tell() {{ printf '%s{_ITEM}' \"$1\"; }}", *lines, "}"])
@@ -82,7 +82,7 @@ class Dependencies:
         for (test, path), result in zip(self.tests, parts, strict=False):
             tests.append(f"{'' if result == '0' else '! '}{test} {shlex.quote(path)}")
         checks = [f"[[ {' && '.join(tests)} ]]"] if tests else []
-        checks += [f'{{ t=; {_read(path)}; [ "$t" = {shlex.quote(text)} ]; }}' for path, text in contents]
+        checks += [f'{_read(path)} && [ "$t" = {shlex.quote(text)} ]' for path, text in contents]
         for glob, names in zip(self.globs, parts, strict=True):
             checks.append(f'{{ t=({glob}); [ "${{t[*]}}" = {shlex.quote(names)} ]; }}')
         return "\n".join([f"{name}() {{", "local t IFS=", " &&\n".join(checks or [":"]), "}"])
@@ -151,8 +151,8 @@ def _is_unsure(text: str) -> bool:
 
 
 def _read(path: str) -> str:
-    """Bash text that reads the whole file into `t`; bash has no cheaper way without a fork."""
-    return f"read -r -d '' t < {path}"
+    """Bash text that reads the whole file into `t`; `read` takes twice as long. It fails before bash 4.4."""
+    return f"mapfile -d '' t < {path}"
 
 
 def _exports(before: dict[str, str], after: dict[str, str]) -> tuple[str, ...]:
