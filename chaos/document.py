@@ -31,10 +31,10 @@ process gone, the connection refused, the disk without a free byte).
 
 - **finished**: got the verdict of its own work. **restored**: an observation said that the sandbox was restored.
   **honestly failed**: got a terminal observation, a refused call or a masked verdict, and no reward.
-- **lost actions**: acknowledged, but missing from the session's journal, twice in it or there with another observation;
-or
-  their line is missing from the patch or twice in it; or the shell's state is gone without notice. Must be 0. One
-  documented exception: when Redis is emptied, the journal's entries of the last moment are gone, but not their effect.
+- **lost actions**: acknowledged, but missing from the session's journal, twice in it, or there with another
+  observation; or their line is missing from the patch or twice in it; or the shell's state is gone without notice. Must
+  be 0. One documented exception: when Redis is emptied, the journal's entries of the last moment are gone, but not
+  their effect.
 - **wrong rewards**: an unmasked verdict that does not match the rollout's work. Must be 0.
 - **leaked**: containers that neither a session nor the pool owns, one pass of the reaper after the last rollout's end.
   Sessions whose client never got their sid are closed first; SANDBOX_SESSION_IDLE_S would end them. Must be 0.
