@@ -32,8 +32,8 @@ from sandbox_server.boxes.tunnels import Tunnels
 from sandbox_server.grading.localization import composition
 from sandbox_server.protocols._agents import AgentBounds
 from sandbox_server.protocols._by_host import ByHost
+from sandbox_server.protocols._refusals import refusals
 from sandbox_server.protocols._traits import Trait
-from sandbox_server.protocols.v1 import refusals
 from sandbox_server.settings import Settings
 from sandbox_server.state.nodes import Nodes
 from sandbox_server.telemetry import logger

@@ -10,6 +10,7 @@ from sandbox_server.errors import UnknownInstance
 from sandbox_server.protocols._caller import check_session
 from sandbox_server.protocols._forks import copies
 from sandbox_server.protocols._group import group_answer
+from sandbox_server.protocols._refusals import refusals
 from sandbox_server.protocols._sessions import fleet_of
 from sandbox_server.protocols._wire import (
     json_answer,
@@ -19,7 +20,6 @@ from sandbox_server.protocols._wire import (
     run_started,
     takes,
 )
-from sandbox_server.protocols.v1 import refusals
 from sandbox_server.sessions.base import Sessions
 
 _GROUP = 1024

@@ -7,8 +7,8 @@ from typing import Annotated, cast
 from fastapi import APIRouter, Path, Request, Response
 
 from sandbox_server.insight import asciicast
+from sandbox_server.protocols._refusals import refusals
 from sandbox_server.protocols._streamed import Streamed
-from sandbox_server.protocols.v1 import refusals
 from sandbox_server.records import SessionRecord
 from sandbox_server.sessions.base import Sessions
 

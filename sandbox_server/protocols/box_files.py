@@ -15,11 +15,11 @@ from sandbox_server.errors import FileUnusable, MalformedRequest
 from sandbox_server.protocols._apart import spawn
 from sandbox_server.protocols._caller import check_session
 from sandbox_server.protocols._flow import after, steady
+from sandbox_server.protocols._refusals import Sid, refusals
 from sandbox_server.protocols._sessions import boxes_of, sessions_of
 from sandbox_server.protocols._streamed import Streamed
 from sandbox_server.protocols._traits import Trait
 from sandbox_server.protocols._wire import idempotency_key, json_answer, key_owner, read, takes
-from sandbox_server.protocols.v1 import Sid, refusals
 from sandbox_server.sandbox.base import Sandbox
 from sandbox_server.sandbox.filesystem import FileInfo, FileKind
 

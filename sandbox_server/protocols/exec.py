@@ -12,8 +12,8 @@ from sandbox_server.actions.batch import Command
 from sandbox_server.actions.content import scalar_text
 from sandbox_server.errors import MalformedRequest
 from sandbox_server.protocols._apart import settle, spawn
+from sandbox_server.protocols._refusals import refusals
 from sandbox_server.protocols._wire import idempotency_key, json_answer, read, takes
-from sandbox_server.protocols.v1 import refusals
 from sandbox_server.sessions.base import Sessions
 
 # each command gets the batch's environment, so the two multiply before the batch's own bound is looked at

@@ -15,9 +15,9 @@ from sandbox_server.grading.localization.answers import AUTO, FORMATS
 from sandbox_server.grading.localization.base import Events, Turn
 from sandbox_server.grading.localization.composition import MAX_ITEMS, Composition, compose, shipped, shipped_items
 from sandbox_server.protocols._caller import owner_of_caller
+from sandbox_server.protocols._refusals import refusals
 from sandbox_server.protocols._scores import ShownScore, score_fields
 from sandbox_server.protocols._wire import json_answer, key_owner, named_instance, read, run_of, takes
-from sandbox_server.protocols.v1 import refusals
 from sandbox_server.scoring.batch_grading import BatchGrading, Graded, GradeItem
 from sandbox_server.sessions.base import Sessions
 from sandbox_server.verdicts import TurnTokens, VerdictName

@@ -18,8 +18,8 @@ from sandbox_server.insight.rates import DAY_S, Day, by_day
 from sandbox_server.insight.wall import Wall
 from sandbox_server.insight.word import Word, jumps
 from sandbox_server.protocols._filters import InstanceId, Run, Since
+from sandbox_server.protocols._refusals import refusals
 from sandbox_server.protocols._wire import json_answer
-from sandbox_server.protocols.v1 import refusals
 from sandbox_server.sessions.base import Sessions
 from sandbox_server.verdicts import VerdictName
 

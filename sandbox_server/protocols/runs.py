@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sandbox_server.errors import MalformedRequest
 from sandbox_server.fleet.runs import Runs
+from sandbox_server.protocols._refusals import refusals
 from sandbox_server.protocols._wire import RUN, json_answer, key_owner, read, takes
-from sandbox_server.protocols.v1 import refusals
 
 _DAY_S = 86_400.0
 

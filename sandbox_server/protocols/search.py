@@ -8,9 +8,9 @@ from fastapi import APIRouter, Query, Request, Response
 
 from sandbox_server.catalogue.insight.search import FoundAction
 from sandbox_server.protocols._filters import Run
+from sandbox_server.protocols._refusals import refusals
 from sandbox_server.protocols._wire import json_answer
 from sandbox_server.protocols.insight import insight_of
-from sandbox_server.protocols.v1 import refusals
 
 ROUTER = APIRouter(prefix="/v1", tags=["v1"])
 

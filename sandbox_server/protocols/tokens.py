@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict
 from sandbox_server.catalogue.session_tokens import SessionTokens
 from sandbox_server.errors import IsBox, SessionOver
 from sandbox_server.lifecycle import SessionState
+from sandbox_server.protocols._refusals import Sid, refusals
 from sandbox_server.protocols._wire import json_answer
-from sandbox_server.protocols.v1 import Sid, refusals
 from sandbox_server.records import SessionKind
 from sandbox_server.sessions.base import Sessions
 

@@ -16,6 +16,7 @@ from sandbox_server.catalogue.instances import InstanceSummary as Summary
 from sandbox_server.errors import UnknownSession
 from sandbox_server.lifecycle import SessionState
 from sandbox_server.protocols._filters import cursor, wanted_sessions
+from sandbox_server.protocols._refusals import Refused, Sid, refusals
 from sandbox_server.protocols._scores import ShownScore, score_fields
 from sandbox_server.protocols._steps import ShownStep, step_fields
 from sandbox_server.protocols._wire import json_answer
@@ -186,28 +187,6 @@ class InstanceDetail(InstanceSummary):
     """Which step of its task it is; null: the task has no steps."""
 
 
-class Refused(_Shown):
-    """Why a request was refused."""
-
-    code: str
-    detail: str
-    retryable: bool
-    reason: str = ""
-    """The missing resource (status 503): slots, queue, daemon, disk, data, image, draining; "" for another fault."""
-    position: int | None = None
-    estimate_s: float | None = None
-
-
-def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The OpenAPI entries of refusals with these statuses, for a route's `responses`.
-
-    It refers to the schema: FastAPI builds a validator for each model of each route, which took 40 % of an
-    application's creation. The schema itself is in the document because some route has the model (`_BUSY`).
-    """
-    schema = {"$ref": f"#/components/schemas/{Refused.__name__}"}
-    return {status: {"content": {"application/json": {"schema": schema}}} for status in statuses}
-
-
 _NOT_FOUND = refusals(404)
 _BUSY: dict[int | str, dict[str, Any]] = {409: {"model": Refused}, 503: {"model": Refused}}
 
@@ -225,7 +204,6 @@ _LISTED: dict[int | str, dict[str, Any]] = {
 
 ROUTER = APIRouter(prefix="/v1", tags=["v1"])
 
-Sid = Annotated[str, Path(pattern="^[0-9]{1,19}$")]
 Limit = Annotated[int, Query(ge=1, le=1000)]
 
 

@@ -1,0 +1,34 @@
+"""What routes share in the OpenAPI document: the path's sid, and how requests are refused. Not a plugin, hence the
+underscore.
+"""
+
+from typing import Annotated, Any
+
+from fastapi import Path
+from pydantic import BaseModel, ConfigDict
+
+Sid = Annotated[str, Path(pattern="^[0-9]{1,19}$")]
+
+
+class Refused(BaseModel):
+    """Why a request was refused."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    code: str
+    detail: str
+    retryable: bool
+    reason: str = ""
+    """The missing resource (status 503): slots, queue, daemon, disk, data, image, draining; "" for another fault."""
+    position: int | None = None
+    estimate_s: float | None = None
+
+
+def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The OpenAPI entries of refusals with these statuses, for a route's `responses`.
+
+    It refers to the schema: FastAPI builds a validator for each model of each route, which took 40 % of an
+    application's creation. The schema itself is in the document because some route has the model (`v1._BUSY`).
+    """
+    schema = {"$ref": f"#/components/schemas/{Refused.__name__}"}
+    return {status: {"content": {"application/json": {"schema": schema}}} for status in statuses}
