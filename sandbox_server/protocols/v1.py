@@ -13,6 +13,7 @@ from sandbox_server.catalogue.insight.records import Seen, SessionFilter
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.catalogue.instances import InstanceSummary as Summary
+from sandbox_server.catalogue.services import McpServer
 from sandbox_server.errors import UnknownSession
 from sandbox_server.lifecycle import SessionState
 from sandbox_server.protocols._filters import cursor, wanted_sessions
@@ -178,6 +179,12 @@ class InstanceDetail(InstanceSummary):
     images: list[str]
     workdir: str
     network: str
+    allowed_hosts: list[str] | None
+    """With a network: what the sandbox may reach of what SANDBOX_BOX_EGRESS allows; null: all of it."""
+    mcp_servers: list[McpServer]
+    """For the agent; whoever starts it configures it."""
+    skills_dir: str
+    """Folder in the image with skills for the agent; "" for none."""
     dialect: str | None
     profile: str | None
     f2p_total: int

@@ -88,6 +88,24 @@ def test_instances_never_show_what_would_solve_them(http: httpx.Client) -> None:
     assert http.get("/v1/instances/%00").status_code == 422
 
 
+@pytest.mark.parametrize(
+    ("path", "model"),
+    [
+        ("/v1/sessions/{sid}", "SessionDetail"),
+        ("/v1/sessions", "ListedSession"),
+        ("/v1/sessions/{sid}/actions", "ActionEntry"),
+        ("/v1/instances", "InstanceSummary"),
+        ("/v1/instances/a__b-1", "InstanceDetail"),
+    ],
+)
+def test_answers_have_the_fields_of_the_document(http: httpx.Client, sid: str, path: str, model: str) -> None:
+    """A client generated from the document would drop a field: the models only describe what the routes write."""
+    http.delete(f"/v1/sessions/{sid}")
+    answer = http.get(path.format(sid=sid)).json()
+    declared = http.get("/openapi.json").json()["components"]["schemas"][model]["properties"]
+    assert (answer[0] if isinstance(answer, list) else answer).keys() == declared.keys()
+
+
 def test_wrong_paths_and_methods_are_json(http: httpx.Client) -> None:
     """Errors are JSON: a client that parses every response would break on plain text."""
     answer = http.get("/nope")
