@@ -6,6 +6,7 @@ EngineUnavailable, never a sandbox's answer.
 """
 
 import re
+from collections.abc import Mapping
 
 import docker.errors
 import requests
@@ -23,6 +24,11 @@ from sandbox_server.errors import (
 _NOT_RUNNING = re.compile(r"[Cc]ontainer [0-9a-f]{12,64} is not running")  # with 409, and with 500 while it is ending
 _PAUSED = re.compile(r"[Cc]ontainer [0-9a-f]{12,64} is paused")  # with 409, in reply to an exec
 _DISK = ("no space left on device", "disk quota exceeded")
+_NOT_REACHED: Mapping[type[OSError], str] = {
+    FileNotFoundError: "there is no such socket; start the engine, or name its socket by SANDBOX_DOCKER_URL",
+    PermissionError: "this user may not open its socket; add the user to the group docker, then log in again",
+    ConnectionRefusedError: "nothing listens there; start the engine, see `docker info` on the host",
+}
 _PIDS = ("resource temporarily unavailable", "cannot fork", "eagain")
 
 
@@ -43,8 +49,20 @@ def translate(error: Exception, url: str) -> Exception:
     if isinstance(error, docker.errors.APIError):
         return _of_status(error)
     if isinstance(error, (docker.errors.DockerException, requests.exceptions.RequestException, OSError)):
-        return EngineUnavailable(f"the Docker daemon at {url} does not answer: {error}; see `docker info` on the host")
+        return EngineUnavailable(f"the Docker daemon at {url} does not answer: {_why_not(error)}")
     return error
+
+
+def _why_not(error: Exception) -> str:
+    """Why the daemon did not answer, and what to do. The SDK hides the system's error in causes and arguments."""
+    errors: list[BaseException] = [error]
+    for cause in errors:
+        for kind, text in _NOT_REACHED.items():
+            if isinstance(cause, kind):
+                return text
+        inner = (*cause.args, cause.__cause__, cause.__context__)
+        errors += [one for one in inner if isinstance(one, BaseException) and all(one is not seen for seen in errors)]
+    return f"{error}; see `docker info` on the host"
 
 
 def _of_status(error: docker.errors.APIError) -> ServiceError:

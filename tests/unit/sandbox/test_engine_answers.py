@@ -8,11 +8,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import docker.errors
 import pytest
+import requests
+from urllib3.exceptions import ProtocolError
 
 from sandbox_server.app.engine import engine_url
 from sandbox_server.errors import EngineUnavailable
 from sandbox_server.sandbox.docker.engine import Engine
+from sandbox_server.sandbox.docker.failure import translate
 from sandbox_server.sandbox.docker.runtime import DockerRuntime, RuntimeConfig
 from sandbox_server.sandbox.podman.engine import PodmanEngine
 from sandbox_server.settings import Settings
@@ -159,3 +163,34 @@ async def test_an_answer_swallows_no_cancellation(tmp_path: Path, later: int) ->
                 await call
         else:
             assert later > 1
+
+
+def test_an_engine_that_does_not_run_says_so() -> None:
+    """An operator would read the SDK's `ConnectionRefusedError(111, ...)` in two layers, and not what to do."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        url = f"tcp://127.0.0.1:{closed.getsockname()[1]}"
+    with pytest.raises(EngineUnavailable, match=f"{url} does not answer: nothing listens there; start the engine"):
+        Engine(url, timeout_s=5)
+
+
+@pytest.mark.parametrize(
+    ("cause", "told"),
+    [
+        (
+            FileNotFoundError(2, "x"),
+            "there is no such socket; start the engine, or name its socket by SANDBOX_DOCKER_URL",
+        ),
+        (PermissionError(13, "x"), "this user may not open its socket; add the user to the group docker"),
+        (
+            TimeoutError("timed out"),
+            "('Connection aborted.', TimeoutError('timed out')); see `docker info` on the host",
+        ),
+    ],
+)
+def test_a_socket_that_cannot_be_opened_says_why(cause: OSError, told: str) -> None:
+    """Wrapped as the SDK wraps it: root may open every socket, and the SDK does not close one that fails."""
+    aborted = requests.exceptions.ConnectionError(ProtocolError("Connection aborted.", cause))
+    error = docker.errors.DockerException(str(aborted))
+    error.__cause__, aborted.__context__ = aborted, error
+    assert str(translate(error, "unix:///x")).startswith(f"the Docker daemon at unix:///x does not answer: {told}")
