@@ -228,7 +228,8 @@ def _begin_file(path: Path) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except OSError as error:
-        raise CatalogueUnavailable(f"the database {path} cannot be opened: {error.strerror}") from error
+        how = "this user must be able to write there (SANDBOX_DATA_DIR, SANDBOX_DATABASE_URL)"
+        raise CatalogueUnavailable(f"the database {path} cannot be opened: {error.strerror}; {how}") from error
 
 
 def _prepare_sqlite(connection: Any, _record: ConnectionPoolEntry) -> None:

@@ -33,6 +33,7 @@ def export(
     With --session: that session alone, as a page or a recording.
     """
     if session is not None:
+        api.call("GET", f"/v1/sessions/{session}")  # an error of a page would not say why
         paths = {Format.HTML: "/ui/sessions/{}/export", Format.ASCIICAST: "/v1/sessions/{}/asciicast"}
         path, query = paths[kind].format(session), {}
     else:

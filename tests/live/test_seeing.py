@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
+from .forking import run
 from .serving import Server, until
 
 LEDGER = "samples__ledger-12"
@@ -91,6 +92,7 @@ def test_a_rollout_is_seen(live: Server, pages: httpx.Client) -> None:
     assert (line["sid"], line["verdict"], line["mask"]) == (sid, reward["verdict"], reward["mask"])
     assert [action["seq"] for action in line["actions"]] == [1, 2] and line["metrics"]["num_turns"] == 2
     assert live.cli("export", "--session", sid).startswith("<!doctype html>")
+    assert "404: no session 99" in run(("export", "--session", "99"), live.environment).stderr
     head, *events = map(json.loads, live.cli("export", "--session", sid, "--format", "asciicast").splitlines())
     assert head["version"] == 3 and head["term"]["cols"] > 0 and LEDGER in head["title"]
     assert [text for _, code, text in events if code == "m"] == ["1 execute_bash", "2 execute_bash"]

@@ -379,6 +379,13 @@ def test_urls_that_cannot_work(url: str, why: str) -> None:
         Database(url)
 
 
+async def test_a_folder_that_cannot_be_written_names_its_setting(tmp_path: Path) -> None:
+    """The first thing that fails for a server without rights; the error named only the file."""
+    (tmp_path / "file").touch()
+    with pytest.raises(CatalogueUnavailable, match="SANDBOX_DATA_DIR"):
+        await Database(f"sqlite:///{tmp_path / 'file' / 'catalogue.sqlite3'}").migrate()
+
+
 async def test_a_node_that_froze_in_a_transaction_does_not_keep_its_locks(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
