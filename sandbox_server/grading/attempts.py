@@ -15,7 +15,7 @@ from sandbox_server.errors import EngineUnavailable, SandboxDiskFull, ServiceErr
 from sandbox_server.grading.altering import Room
 from sandbox_server.grading.base import Grader, TestRun
 from sandbox_server.grading.carrying import place
-from sandbox_server.grading.containers import Bounds, Box, Containers
+from sandbox_server.grading.containers import Bounds, Containers, GradingContainer
 from sandbox_server.grading.control import BrokeOff, Control, blaming, is_suspect
 from sandbox_server.grading.disk import DiskExceeded
 from sandbox_server.grading.memory import MemoryWatch
@@ -55,7 +55,7 @@ class Attempt:
 class Patched:
     """A container in which the patch is applied and the tests' files are placed."""
 
-    box: Box
+    container: GradingContainer
     tier: str = ""
     """The command that applied the patch."""
     failure: TestRun | None = None
@@ -162,12 +162,12 @@ class Attempts:
         async with (
             self.patched(instance, patch, sid, altered) as patched,
             altered.room or nullcontext(),
-            self._blaming(patched.box, patch),
+            self._blaming(patched.container, patch),
         ):
             run = patched.failure or await self.run_tests(
-                instance, patched.box.sandbox, altered.files, slack=altered.slack, most_s=altered.most_s
+                instance, patched.container.sandbox, altered.files, slack=altered.slack, most_s=altered.most_s
             )
-        return Attempt(run, patched.tier, patched.box.image_digest, {**patched.timings_s, **run.timings_s})
+        return Attempt(run, patched.tier, patched.container.image_digest, {**patched.timings_s, **run.timings_s})
 
     @asynccontextmanager
     async def patched(
@@ -178,14 +178,16 @@ class Attempts:
         try:
             yield patched
         finally:
-            self._containers.remove(patched.box.sandbox)
+            self._containers.remove(patched.container.sandbox)
 
     async def _patched(self, instance: TaskInstance, patch: bytes, sid: str, altered: Altered | None) -> Patched:
         """Apply the patch in a container: the one created ahead if it exists and is usable, else a new one."""
         began = time.monotonic()
-        if box := await self._containers.take(instance, sid):
+        if container := await self._containers.take(instance, sid):
             try:
-                return await self._patch_in(box, instance, patch, {"create": time.monotonic() - began, "setup": 0.0})
+                return await self._patch_in(
+                    container, instance, patch, {"create": time.monotonic() - began, "setup": 0.0}
+                )
             except ServiceError as error:  # it may have died while parked, which must not count as an attempt
                 log.warning(
                     "the grading container created ahead is unusable; creating another",
@@ -196,10 +198,14 @@ class Attempts:
         # before its tests another run's may have to end, and both may take longer than the limit
         lasts_s = self._bounds.tests_of(instance) * (2 * altered.slack - 1) if altered and altered.room else 0.0
         env = {"PYTEST_ADDOPTS": altered.focus} if altered and altered.focus else {}
-        box = await self._containers.make(instance, sid, lasts_s=lasts_s, env=env)
-        return await self._patch_in(box, instance, patch, {"create": box.create_s, "setup": box.setup_s})
+        container = await self._containers.make(instance, sid, lasts_s=lasts_s, env=env)
+        return await self._patch_in(
+            container, instance, patch, {"create": container.create_s, "setup": container.setup_s}
+        )
 
-    async def _patch_in(self, box: Box, instance: TaskInstance, patch: bytes, timings_s: dict[str, float]) -> Patched:
+    async def _patch_in(
+        self, container: GradingContainer, instance: TaskInstance, patch: bytes, timings_s: dict[str, float]
+    ) -> Patched:
         assert instance.grader is not None  # instances without a grader are answered before this
         began = time.monotonic()
         # The test files overwrite whatever the patch left at their paths: a file there would make `git apply` refuse
@@ -209,8 +215,8 @@ class Attempts:
             stray |= set(instance.grader.new_test_files)
         try:
             await self._graders[instance.grader.kind].prepare(instance)
-            async with self._blaming(box, patch):
-                applied = await self._apply(box.sandbox, instance, patch, stray)
+            async with self._blaming(container, patch):
+                applied = await self._apply(container.sandbox, instance, patch, stray)
             if applied.no_room:
                 raise SandboxDiskFull(f"no room for the patch in the grading container: {applied.said[-300:]}")
             failure = None
@@ -222,9 +228,9 @@ class Attempts:
                 cause = f"the tests' file {applied.unplaced} cannot be placed in the patched tree: {applied.said}"
                 failure = TestRun(VerdictName.NO_RESULTS, cause, 0, 0)
         except BaseException:
-            self._containers.remove(box.sandbox)
+            self._containers.remove(container.sandbox)
             raise
-        return Patched(box, applied.tier, failure, {**timings_s, "apply": time.monotonic() - began})
+        return Patched(container, applied.tier, failure, {**timings_s, "apply": time.monotonic() - began})
 
     async def _apply(self, sandbox: Sandbox, instance: TaskInstance, patch: bytes, stray: Iterable[str]) -> Applied:
         timeout_s = self._bounds.apply_s
@@ -233,8 +239,10 @@ class Attempts:
             return await apply_patch(sandbox, patch, instance.files, clear=stray, workdir=workdir, timeout_s=timeout_s)
         return await place(sandbox, patch, instance.placed, timeout_s=timeout_s) if patch else Applied("", "")
 
-    def _blaming(self, box: Box, patch: bytes) -> AbstractAsyncContextManager[None]:
-        return blaming(self._containers.outside, box.sandbox.container_id, image=box.image_digest, patch=patch)
+    def _blaming(self, container: GradingContainer, patch: bytes) -> AbstractAsyncContextManager[None]:
+        return blaming(
+            self._containers.outside, container.sandbox.container_id, image=container.image_digest, patch=patch
+        )
 
     async def run_tests(
         self,

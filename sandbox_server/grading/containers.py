@@ -59,7 +59,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class GradingContainer:
     """A container ready for a patch, its image, and how long it took to create and set up."""
 
     sandbox: Sandbox
@@ -71,7 +71,7 @@ class Box:
 @dataclass(slots=True)
 class _Expected:
     instance: TaskInstance
-    making: asyncio.Task[Box]
+    making: asyncio.Task[GradingContainer]
     expiry: asyncio.TimerHandle
     begun: bool = False
 
@@ -173,7 +173,7 @@ class Containers:
 
     async def make(
         self, instance: TaskInstance, sid: str, *, lasts_s: float = 0.0, env: Mapping[str, str] | None = None
-    ) -> Box:
+    ) -> GradingContainer:
         """Create a fresh container and run its setup commands; it may stay up to `lasts_s` before its grading begins.
 
         `env` is added to the instance's own; it is not part of the sealed image. After an error or a cancellation no
@@ -201,16 +201,16 @@ class Containers:
         except BaseException:
             self.remove(sandbox)
             raise
-        return Box(sandbox, image.digest, created - began, time.monotonic() - created)
+        return GradingContainer(sandbox, image.digest, created - began, time.monotonic() - created)
 
     @asynccontextmanager
     async def clean(self, instance: TaskInstance, sid: str = "") -> AsyncIterator[Sandbox]:
         """A fresh container for the block, removed after it. Raises as `make`."""
-        box = await self.make(instance, sid)
+        container = await self.make(instance, sid)
         try:
-            yield box.sandbox
+            yield container.sandbox
         finally:
-            self.remove(box.sandbox)
+            self.remove(container.sandbox)
 
     def check_disk(self) -> None:
         """Raise CapacityError if the engine's disk is nearly full: tests may have failed for lack of room."""
@@ -230,7 +230,7 @@ class Containers:
         expiry = asyncio.get_running_loop().call_later(KEPT_S, self.forget, sid)
         self._expected[sid] = _Expected(instance, making, expiry)
 
-    async def take(self, instance: TaskInstance, sid: str) -> Box | None:
+    async def take(self, instance: TaskInstance, sid: str) -> GradingContainer | None:
         """The container created for `sid`, waiting for it if its creation has begun; None if there is none."""
         expected = self._expected.get(sid)
         if expected is None:
@@ -268,7 +268,7 @@ class Containers:
             self.forget(sid)
         await self._leaving.settle(self._bounds.remove_s)  # a container still being created adds its own removal here
 
-    async def _make_ahead(self, instance: TaskInstance, sid: str) -> Box:
+    async def _make_ahead(self, instance: TaskInstance, sid: str) -> GradingContainer:
         async with self._boots:
             if expected := self._expected.get(sid):
                 expected.begun = True
@@ -319,7 +319,7 @@ class Containers:
     def _later(self, work: Coroutine[Any, Any, None]) -> None:
         self._leaving.start(work)
 
-    async def _discard(self, making: asyncio.Task[Box]) -> None:
+    async def _discard(self, making: asyncio.Task[GradingContainer]) -> None:
         making.cancel()
         await asyncio.wait({making})
         if not making.cancelled() and making.exception() is None:

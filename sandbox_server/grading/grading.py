@@ -190,7 +190,7 @@ class Grading:
         async with self._attempts.patched(instance, patch) as patched:
             if patched.failure is not None:
                 raise GraderBroken(patched.failure.cause)
-            return await read_texts(patched.box.sandbox, instance.sandbox.workdir, paths)
+            return await read_texts(patched.container.sandbox, instance.sandbox.workdir, paths)
 
     async def read(self, instance: TaskInstance, paths: Iterable[str]) -> Texts:
         """The files that hold the instance's tests, and those among `paths` before the tests' set-up.
@@ -203,7 +203,7 @@ class Grading:
         async with self._attempts.patched(instance, b"") as patched:
             if patched.failure is not None:
                 raise GraderBroken(patched.failure.cause)
-            sandbox, grader = patched.box.sandbox, self._graders[instance.grader.kind]
+            sandbox, grader = patched.container.sandbox, self._graders[instance.grader.kind]
             base = await read_texts(sandbox, instance.sandbox.workdir, paths)
             return Texts(await grader.test_files(instance, sandbox, timeout_s=self._bounds.setup_s), base)
 

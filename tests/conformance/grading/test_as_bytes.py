@@ -57,9 +57,9 @@ async def test_a_patch_gives_the_agents_files_byte_for_byte(bench: Bench) -> Non
         assert diff and not cause
         async with bench.attempts().patched(instance, diff) as patched:
             assert patched.failure is None, patched.failure
-            seen = await patched.box.sandbox.exec(["python3", "-c", TREE], timeout_s=30, cwd="/testbed")
+            seen = await patched.container.sandbox.exec(["python3", "-c", TREE], timeout_s=30, cwd="/testbed")
             assert json.loads(seen.stdout.text()) == json.loads(left.stdout.text())
-            status = await patched.box.sandbox.exec(["ls", ".git/info"], timeout_s=30, cwd="/testbed")
+            status = await patched.container.sandbox.exec(["ls", ".git/info"], timeout_s=30, cwd="/testbed")
             assert "attributes" not in status.stdout.text(), "what the tests' own git does is changed"
     finally:
         await bench.runtime.remove(agent.container_id)

@@ -298,7 +298,7 @@ async def laid(bench: Bench, instance: TaskInstance, patch: bytes) -> AsyncItera
     """Attempts, and a container of theirs with the patch applied."""
     attempts = bench.attempts()
     async with attempts.patched(instance, patch) as patched:
-        yield attempts, patched.box.sandbox
+        yield attempts, patched.container.sandbox
 
 
 _ALTERED: Mapping[str, tuple[Callable[[Bench], TaskInstance], str, bytes, bytes]] = {
