@@ -25,6 +25,7 @@ from sandbox_server.records import PatchRecord, SessionRecord
 from sandbox_server.sandbox.base import ContainerSpec, ExecResult, Limits, Role, Runtime, Sandbox
 from sandbox_server.sandbox.outside import FILES, Seen, Unseen
 from sandbox_server.scoring import evidence
+from sandbox_server.tasks import TaskSet
 
 log = telemetry.logger(__name__)
 
@@ -74,12 +75,11 @@ class Captures:
         self._timeout_s = timeout_s
         self._max_bytes = max_bytes
         self._cpu_shares = cpu_shares
-        self._removing: set[asyncio.Task[None]] = set()
+        self._removing = TaskSet("reading containers")
 
     async def close(self) -> None:
         """Wait for pending container removals."""
-        if self._removing:
-            await asyncio.wait(self._removing, timeout=_CLOSE_S)
+        await self._removing.settle(_CLOSE_S)
 
     async def take(self, session: SessionRecord, instance: TaskInstance, *, base_commit: str) -> PatchRecord:
         """Take the session's patch: new, binary, mode-changed, staged and committed changes.
@@ -251,9 +251,7 @@ class Captures:
         return _Taken(diff, "; ".join(filter(None, (without_git, hidden))))
 
     def _remove_later(self, sandbox: Sandbox) -> None:
-        task = asyncio.create_task(self._remove(sandbox))
-        self._removing.add(task)
-        task.add_done_callback(self._removing.discard)
+        self._removing.start(self._remove(sandbox))
 
     async def _remove(self, sandbox: Sandbox) -> None:
         try:
