@@ -42,11 +42,11 @@ async def open_gradings(settings: Settings, base: Foundation) -> AsyncIterator[G
         spending = Spending(state.usage, bounds)
         stack.push_async_callback(spending.close)
         queue = GradingQueue(
-            grading, data.history, concurrency=settings.gradings, claims=data.store, used=spending.graded
+            grading, data.history, concurrency=settings.gradings, claims=data.store, used=spending.add_grading
         )
         stack.push_async_callback(queue.close)
         if grading.confirming is not None:
-            grading.confirming.certifying.go_behind(queue.uncrowded)
+            grading.confirming.certifying.go_behind(queue.wait_until_uncrowded)
         localizing = localizing_of(settings, data)
         receipts = Receipts(data.history, load_rewards(), reward=settings.reward, node=settings.node_id)
         rewards = Rewards(

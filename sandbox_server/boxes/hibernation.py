@@ -80,7 +80,7 @@ class BoxHibernation:
         def unused() -> bool:
             return self._use.count(sid) == uses and not self._processes.listed(sid)
 
-        with self._sleep.laying(sid):
+        with self._sleep.removing(sid):
             await self._processes.adopt(sid, await self._runtime.attach(record.container_id))
             if not unused():
                 return False

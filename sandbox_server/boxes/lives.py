@@ -188,7 +188,7 @@ class BoxLives:
         ]
         boxes = await self._facts.all([record.sid for record in found])
         for record in found:
-            if self._sleep.is_laying(record.sid):
+            if self._sleep.is_removing(record.sid):
                 continue
             if (box := boxes.get(record.sid)) and frozen[record.container_id] != (box.paused_at > 0):
                 try:
@@ -234,7 +234,7 @@ class BoxLives:
         container.
         """
         box = replace(view.box, paused_at=at, files_only=True)
-        with self._sleep.laying(view.sid):
+        with self._sleep.removing(view.sid):
             paused = await self._put(BoxView(view.record, box), at + box.pausable_s)
             if not view.record.asleep:
                 try:
@@ -250,7 +250,7 @@ class BoxLives:
 
     async def _without_memory(self, view: BoxView) -> BoxView:
         """Drop the memory of a frozen box; keep its files."""
-        with self._sleep.laying(view.sid):
+        with self._sleep.removing(view.sid):
             await self._runtime.unpause(view.record.container_id)
             try:
                 await self._sleep.take(view)

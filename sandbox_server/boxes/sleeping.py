@@ -55,25 +55,25 @@ class BoxSleep:
         self._states = states
         self._bases = bases
         self._policy = policy
-        self._laying: set[str] = set()
+        self._removing: set[str] = set()
 
     @property
     def wait_s(self) -> float:
         """Limit on waiting for a box that another request restores."""
         return self._policy.create_wait_s
 
-    def is_laying(self, sid: str) -> bool:
+    def is_removing(self, sid: str) -> bool:
         """Whether the box's container is being removed now."""
-        return sid in self._laying
+        return sid in self._removing
 
     @contextmanager
-    def laying(self, sid: str) -> Iterator[None]:
+    def removing(self, sid: str) -> Iterator[None]:
         """Mark the box while its container is removed in the body: `take`, then `let_go`."""
-        self._laying.add(sid)
+        self._removing.add(sid)
         try:
             yield
         finally:
-            self._laying.discard(sid)
+            self._removing.discard(sid)
 
     async def take(self, view: BoxView) -> Checkpoint:
         """Checkpoint the box's files. Raises as `BoxStates.take`."""
@@ -187,10 +187,10 @@ class BoxSleep:
         """Drop the files of boxes that have ended or have a container again. Raises StateUnavailable and others."""
         for name in self._states.names():
             sid = name.removeprefix(_PREFIX)
-            if sid == name or sid in self._laying:
+            if sid == name or sid in self._removing:
                 continue
             record = await self._data.session(sid)
-            if (record is None or not record.asleep) and sid not in self._laying:
+            if (record is None or not record.asleep) and sid not in self._removing:
                 self._states.drop(name)
 
     async def _remove(self, container_id: str) -> None:

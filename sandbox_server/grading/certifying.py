@@ -44,17 +44,17 @@ class Certifying:
         self._claims = claims
         self._budget_s = budget_s
         self._yield_s = yield_s
-        self._uncrowded: Callable[[], Awaitable[None]] | None = None
+        self._wait_until_uncrowded: Callable[[], Awaitable[None]] | None = None
         self._room = asyncio.Semaphore(at_once)
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    def go_behind(self, uncrowded: Callable[[], Awaitable[None]]) -> None:
-        """Start no run, within the bound, before `uncrowded` returns: it does once no grading waits for a slot.
+    def go_behind(self, wait_until_uncrowded: Callable[[], Awaitable[None]]) -> None:
+        """Start no run, within the bound, while a grading waits for a slot: until `wait_until_uncrowded` returns.
 
         A grading of an instance with a certificate, or one that earns nothing, needs a second; a certificate needs a
         dozen runs. In the other order all of their rewards would wait for it.
         """
-        self._uncrowded = uncrowded
+        self._wait_until_uncrowded = wait_until_uncrowded
 
     async def variants(self, instance: TaskInstance, key: CertificateKey, aside: Aside = nullcontext) -> Variants:
         """The variants stored under `key`; if there are none, make them, or wait for who does, within `aside`.
@@ -88,7 +88,7 @@ class Certifying:
         """Make the variants anew and store them. Raises as `variants`."""
         async with self._room:
             began = time.monotonic()
-            gate = RunGate(self._uncrowded, self._yield_s)
+            gate = RunGate(self._wait_until_uncrowded, self._yield_s)
             made = await Sifting(self._runs, instance, began + self._budget_s, gate).variants()
         made = replace(made, seconds=round(time.monotonic() - began, 2))
         await self._store.update(key, PART, made.to_json())

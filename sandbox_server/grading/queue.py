@@ -118,9 +118,9 @@ class GradingQueue:
         """Raise the priority of the grading of `sid` while in the block: somebody is waiting for its verdict."""
         return self._slots.awaited(sid)
 
-    async def uncrowded(self) -> None:
+    async def wait_until_uncrowded(self) -> None:
         """Return once no grading of this node waits for a slot."""
-        await self._slots.uncrowded()
+        await self._slots.wait_until_uncrowded()
 
     @property
     def count(self) -> int:

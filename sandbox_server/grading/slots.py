@@ -71,7 +71,7 @@ class SlotQueue:
             if not self._awaited[sid]:
                 del self._awaited[sid]
 
-    async def uncrowded(self) -> None:
+    async def wait_until_uncrowded(self) -> None:
         """Return once no grading waits for a slot."""
         await self._uncrowded.wait()
 

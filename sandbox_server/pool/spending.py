@@ -61,7 +61,7 @@ class Spending:
                     retry_after_s=wait_s,
                 )
 
-    def graded(self, account: str, seconds: float) -> None:
+    def add_grading(self, account: str, seconds: float) -> None:
         """Count the seconds for which a grading of the account held a slot."""
         if self._bounds.grading_s:
             reading = Reading(uuid.uuid4().hex, account, Kind.GRADING, seconds)

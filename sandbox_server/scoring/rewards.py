@@ -124,7 +124,7 @@ class Rewards:
         """Whether its grading is under way here, or its final verdict is cached."""
         return sid in self._running or sid in self._standing
 
-    async def stored(self, sid: str, *, within_s: float) -> None:
+    async def wait_until_stored(self, sid: str, *, within_s: float) -> None:
         """Return once its grading here, if one is under way, has stored its verdict, or after `within_s` seconds."""
         if task := self._running.get(sid):
             await asyncio.wait({task}, timeout=within_s)
@@ -207,7 +207,7 @@ class Rewards:
         self.begin(session)
         if task := self._running.get(session.sid):
             return await self._within(task, session.sid, deadline)
-        async with self._signals.graded(session.sid) as told:
+        async with self._signals.listen_for_verdict(session.sid) as told:
             self._background(self._tell_awaited(session), f"grade-awaited-{session.sid}")
             while (left_s := deadline - time.monotonic()) > 0:
                 told.clear()

@@ -64,7 +64,7 @@ class Ending:
         self._config = config
         self._removing: dict[str, asyncio.Task[None]] = {}
 
-    async def removed(self, sid: str) -> None:
+    async def wait_until_removed(self, sid: str) -> None:
         """Wait until the container of an ended session is removed or left to the reaper."""
         if task := self._removing.get(sid):
             await asyncio.wait({task})
@@ -259,7 +259,7 @@ class Ending:
     async def _remove(self, record: SessionRecord) -> None:
         if record.asleep:
             return
-        await self._patches.graded(record.sid, within_s=_VERDICT_FIRST_S)
+        await self._patches.wait_until_graded(record.sid, within_s=_VERDICT_FIRST_S)
         try:
             await self._runtime.remove(record.container_id)
         except InfrastructureError as e:

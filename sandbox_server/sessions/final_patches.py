@@ -85,9 +85,9 @@ class FinalPatches:
         """No patch was taken: nothing will be graded, for now."""
         self._rewards.forget(sid)
 
-    async def graded(self, sid: str, *, within_s: float) -> None:
+    async def wait_until_graded(self, sid: str, *, within_s: float) -> None:
         """Return once the session's verdict is stored, if this node grades it, or after `within_s` seconds."""
-        await self._rewards.stored(sid, within_s=within_s)
+        await self._rewards.wait_until_stored(sid, within_s=within_s)
 
     async def check_still_its(self, record: SessionRecord) -> None:
         """Check that the session still has this node and container.

@@ -59,7 +59,7 @@ class Signals:
         await self._connection.send("PUBLISH", self._keys.graded(sid), "")
 
     @contextlib.asynccontextmanager
-    async def graded(self, sid: str) -> AsyncIterator[asyncio.Event]:
+    async def listen_for_verdict(self, sid: str) -> AsyncIterator[asyncio.Event]:
         """During the block, the event is set when the verdict of `sid` arrives; never if Redis does not answer."""
         channel = self._keys.graded(sid)
         event = asyncio.Event()

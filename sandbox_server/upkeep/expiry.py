@@ -105,7 +105,7 @@ class Expiry:
                     await self._ending.lose(record.sid, cause)
                 else:
                     await self._end(record.sid, reason)
-                await self._ending.removed(record.sid)  # removals finish within the pass
+                await self._ending.wait_until_removed(record.sid)  # removals finish within the pass
             except OwnedElsewhere:
                 log.info("session went on elsewhere", sid=record.sid)
             except ServiceError as e:

@@ -75,7 +75,7 @@ async def test_a_known_verdict_is_written_before_the_container_is_removed(
                 await asyncio.sleep(0)
             answered.set()
             await sessions.reward(sid)
-            await server.sessions.ending.removed(sid)
+            await server.sessions.ending.wait_until_removed(sid)
             assert order == expected
 
 

@@ -209,7 +209,7 @@ async def test_redis_has_an_ended_session_as_live_again(settings: Settings, noti
         put_back = await _older(data.store._connection.redis)
         assert await service.postprocess(sid) is not None
         reward = await service.reward(sid)
-        await server.sessions.ending.removed(sid)
+        await server.sessions.ending.wait_until_removed(sid)
         ended = await data.history.session(sid)
         await put_back()
         if noticed == "by an action":

@@ -316,5 +316,5 @@ async def test_an_end_that_never_succeeds_is_bounded(settings: Settings, monkeyp
         await asyncio.sleep(4.1)
         ended = await server.sessions.ends.end(sid, "postprocess")
         assert ended is not None and ended.state == "lost" and "SANDBOX_ENDING_MAX_S" in ended.cause
-        await server.sessions.ending.removed(sid)
+        await server.sessions.ending.wait_until_removed(sid)
         assert not [c for c in await server.foundation.runtime.list() if c.sid == sid and c.role is Role.SESSION]

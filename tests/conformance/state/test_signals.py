@@ -31,13 +31,17 @@ async def signals(connection: Connection, keys: Keys) -> AsyncIterator[Open]:
 async def test_who_waits_is_told(signals: Open) -> None:
     """A reward request on another node would wait for its next look in SQL."""
     (one, _), (two, _) = await signals("n1"), await signals("n2")
-    async with one.graded("7") as told, one.graded("7") as also, one.graded("8") as other:
+    async with (
+        one.listen_for_verdict("7") as told,
+        one.listen_for_verdict("7") as also,
+        one.listen_for_verdict("8") as other,
+    ):
         await two.tell_graded("7")
         async with asyncio.timeout(2):
             await told.wait()
             await also.wait()
         assert not other.is_set()
-    async with one.graded("7") as again:
+    async with one.listen_for_verdict("7") as again:
         await two.tell_graded("7")
         async with asyncio.timeout(2):
             await again.wait()
@@ -56,7 +60,7 @@ async def test_who_is_asked_to_hurry_hears_it_alone(signals: Open) -> None:
 async def test_after_all_connections_broke(signals: Open, connection: Connection) -> None:
     """After a restart of Redis each waiter would hear nothing until the server is restarted too."""
     one, _ = await signals("n1")
-    async with one.graded("7") as told:
+    async with one.listen_for_verdict("7") as told:
         await connection.send("CLIENT", "KILL", "TYPE", "pubsub")
         for _ in range(100):
             await one.tell_graded("7")

@@ -61,7 +61,7 @@ class Engine(Part):
         )
         self.asked: list[str] = []
 
-    def is_laying(self, sid: str) -> bool:
+    def is_removing(self, sid: str) -> bool:
         return False
 
     async def all(self, sids: Sequence[str]) -> dict[str, BoxRecord]:

@@ -194,7 +194,7 @@ async def test_gradings_that_wait_for_a_slot_go_before_the_runs_of_a_certificate
     waiting = asyncio.create_task(slots.enter(waits))
     await asyncio.sleep(0)
     certifying = Certifying(runs, Kept(), yield_s=600)
-    certifying.go_behind(slots.uncrowded)
+    certifying.go_behind(slots.wait_until_uncrowded)
     making = asyncio.create_task(certifying.variants(task(2), "k"))
     await asyncio.wait({making}, timeout=0.05)
     assert runs.done == 0
@@ -207,7 +207,7 @@ async def test_gradings_that_wait_for_a_slot_go_before_the_runs_of_a_certificate
 async def test_a_certificate_waits_for_gradings_no_longer_than_it_may() -> None:
     """Gradings that keep coming must not starve the reward that waits for it."""
     certifying = Certifying(Runs(2), Kept(), yield_s=0.01)
-    certifying.go_behind(SlotQueue(1).uncrowded)
+    certifying.go_behind(SlotQueue(1).wait_until_uncrowded)
     assert (await certifying.variants(task(2), "free")).units
 
     async def never() -> None:

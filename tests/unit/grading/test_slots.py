@@ -63,7 +63,7 @@ async def test_whoever_leaves_the_queue_leaves_no_crowd() -> None:
     await settle()
     waiting.cancel()
     await asyncio.wait({waiting})
-    await asyncio.wait_for(slots.uncrowded(), 5)
+    await asyncio.wait_for(slots.wait_until_uncrowded(), 5)
     slots.leave(holder)
 
 

@@ -51,6 +51,6 @@ async def test_gradings_are_counted_where_they_have_a_bound() -> None:
     for grading_s, counted in ((0, []), (8, [("a", Kind.GRADING, 2.5)])):
         usage = Used()
         spending = Spending(usage, SpendingBounds(100, grading_s, 3600))
-        spending.graded("a", 2.5)
+        spending.add_grading("a", 2.5)
         await spending.close()
         assert usage.counted == counted
