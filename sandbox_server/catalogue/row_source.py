@@ -1,7 +1,11 @@
-"""Determines the repository of a data set row."""
+"""Determines the repository of a data set row, and what its patch does to it."""
+
+from collections.abc import Mapping
 
 from sandbox_server.catalogue.instance import GitSource
 from sandbox_server.catalogue.rows import SourceRow
+
+_TRUE = frozenset({"1", "true", "yes"})
 
 
 def row_source(row: SourceRow, *, commit: str, patch: str = "") -> GitSource:
@@ -21,3 +25,11 @@ def row_source(row: SourceRow, *, commit: str, patch: str = "") -> GitSource:
     if where:
         return GitSource(url=where, commit=commit, patch=patch)
     return GitSource(repo=row.text("repo"), commit=commit, patch=patch)
+
+
+def puts_bug_in(fields: Mapping[str, object]) -> bool:
+    """Whether the patch adds the bug: by the column `use_patch`, else by the owner of SWE-smith's mirrors."""
+    said = fields.get("use_patch")
+    if said is None or said == "":
+        return str(fields.get("repo")).startswith("swesmith/")
+    return str(said).lower() in _TRUE

@@ -3,14 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from sandbox_server.catalogue.instance import SandboxSpec, TaskInstance
-from sandbox_server.catalogue.row_source import row_source
+from sandbox_server.catalogue.row_source import puts_bug_in, row_source
 from sandbox_server.catalogue.rows import OldRowConverter, SourceRow
 
 _BECAUSE = "The row names what to search in, but nothing that an answer could be held against."
 _SMITH = (
     "SWE-smith's own harness chooses how its tests run, by a profile of each repository; code search needs no tests."
 )
-_TRUE = {"1", "true", "yes"}
 
 
 class LocalizationImporter:
@@ -22,7 +21,7 @@ class LocalizationImporter:
         """See `Importer`."""
         if "sandbox" in row or "metadata" in row or not {"instance_id", "repo"} <= row.keys():
             return False
-        return _brings_the_bug(row) or ({"base_commit", "patch"} <= row.keys() and "test_patch" not in row)
+        return puts_bug_in(row) or ({"base_commit", "patch"} <= row.keys() and "test_patch" not in row)
 
     def convert(self, rows: Sequence[SourceRow], converter: OldRowConverter) -> Iterator[TaskInstance]:
         """See `Importer`."""
@@ -30,8 +29,8 @@ class LocalizationImporter:
 
     def _instance(self, row: SourceRow, sha256: str) -> TaskInstance:
         patch = row.text("patch", default="")
-        brings_the_bug = _brings_the_bug(row.fields)
-        if brings_the_bug and not patch.strip():
+        adds_bug = puts_bug_in(row.fields)
+        if adds_bug and not patch.strip():
             raise row.rejected("its patch should bring the bug (use_patch, SWE-smith), and there is none")
         commit = row.text("base_commit", default="")
         image = row.text("image", default="")  # SWE-smith's `image_name` has a repository of its own
@@ -46,13 +45,13 @@ class LocalizationImporter:
             hints=row.text("hints_text", "hints", default=""),
             sandbox=SandboxSpec(
                 images=(image,) if image else (),
-                source=row_source(row, commit=commit, patch=patch if brings_the_bug else ""),
+                source=row_source(row, commit=commit, patch=patch if adds_bug else ""),
                 workdir=row.text("workdir", default="/testbed"),
             ),
             dialect=row.text("dialect", default="") or None,
             profile=row.text("profile", default="") or None,
             ungradable_because=_SMITH if row.text("repo").startswith("swesmith/") else _BECAUSE,
-            gold_patch="" if brings_the_bug else patch,
+            gold_patch="" if adds_bug else patch,
             row_sha256=sha256,
         )
 
@@ -63,13 +62,6 @@ def _with_extra(row: SourceRow) -> SourceRow:
         return row
     own = {name: value for name, value in row.fields.items() if value is not None}
     return SourceRow(row.line, {**row.mapping("extra"), **own}, row.folder)
-
-
-def _brings_the_bug(row: Mapping[str, object]) -> bool:
-    said = row.get("use_patch")
-    if said is None or said == "":
-        return str(row.get("repo")).startswith("swesmith/")
-    return str(said).lower() in _TRUE
 
 
 IMPORTER = LocalizationImporter()

@@ -11,11 +11,10 @@ from sandbox_server.catalogue.localization.extract import LEVELS
 from sandbox_server.catalogue.localization.task import found_truth
 from sandbox_server.catalogue.localization.trees import Trees
 from sandbox_server.catalogue.localization.truth import Spans, Truth
+from sandbox_server.catalogue.row_source import puts_bug_in
 from sandbox_server.catalogue.rows import SourceRow
 
 Row = dict[str, object]
-
-_TRUE = frozenset({"1", "true", "yes"})
 
 _TEXT = pyarrow.string()
 _TEXTS = pyarrow.list_(_TEXT)
@@ -80,10 +79,10 @@ def dataset_row(row: SourceRow, trees: Trees | None, only: Sequence[str] = ()) -
     if not problem.strip():
         raise row.rejected("problem_statement is empty: there is nothing to ask")
     repo, patch = row.text("repo"), row.text("patch", "gold_patch")
-    puts_bug_in = _puts_bug_in(row, repo)
+    adds_bug = puts_bug_in(row.fields)
     commit = row.text("base_commit", default="")
     try:
-        truth = found_truth(patch, repo=repo, commit=commit, puts_bug_in=puts_bug_in, trees=trees, suffixes=only)
+        truth = found_truth(patch, repo=repo, commit=commit, puts_bug_in=adds_bug, trees=trees, suffixes=only)
     except UnreadablePatch as error:
         raise row.rejected(f"patch: {error}") from None
     built: Row = {
@@ -99,21 +98,13 @@ def dataset_row(row: SourceRow, trees: Trees | None, only: Sequence[str] = ()) -
         "test_patch": row.text("test_patch", default="") or None,
         "FAIL_TO_PASS": list(row.names("FAIL_TO_PASS", "fail_to_pass")),
         "PASS_TO_PASS": list(row.names("PASS_TO_PASS", "pass_to_pass")),
-        "use_patch": puts_bug_in,
+        "use_patch": adds_bug,
         "prompt": [{"content": problem, "role": "user"}],
         **_truth_columns(truth),
     }
     built["extra"] = _extra(row.fields, built)
     _check(row, built)
     return built
-
-
-def _puts_bug_in(row: SourceRow, repo: str) -> bool:
-    """By the column `use_patch`; without that column, by the owner of SWE-smith's mirrors."""
-    said = row.fields.get("use_patch")
-    if said is None or said == "":
-        return repo.startswith("swesmith/")
-    return str(said).lower() in _TRUE
 
 
 def _truth_columns(truth: Truth) -> Row:
