@@ -36,6 +36,14 @@ def test_slime(tmp_path: Path, metadata: dict[str, object], grader: object) -> N
     assert found.problem_statement == "bug"
 
 
+def test_a_long_label_names_no_instance(tmp_path: Path) -> None:
+    """slime takes it for an answer: as a name, rows with equal answers would be one instance."""
+    row = {"prompt": "bug", "metadata": {"image": "i"}}
+    assert imported(tmp_path, {**row, "label": "x" * 255})[0].instance_id == "x" * 255
+    with pytest.raises(RowRejected, match="nor label names the instance"):
+        imported(tmp_path, {**row, "label": "x" * 256})
+
+
 @pytest.mark.parametrize("commands", [["cd x", "touch y"], "cd x\\ntouch y", "cd x\ntouch y\n"])
 def test_slime_pre_commands(tmp_path: Path, commands: object) -> None:
     """They change the tree of both containers; without them no diff applies."""

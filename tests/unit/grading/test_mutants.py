@@ -5,7 +5,9 @@ import ast
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandbox_server.catalogue.instance import SandboxSpec, TaskInstance
 from sandbox_server.grading.mutants import mutants, stubs
+from sandbox_server.grading.stubbing import limited
 
 _SOURCE = b'''import os
 
@@ -70,3 +72,12 @@ def test_nothing_raises(text: bytes, lines: set[int]) -> None:
     mutants(text, lines, most=5, seed="s")
     stubs(text, text[::-1], lines, lines)
     stubs(b"", text, lines, lines)
+
+
+def test_faulty_code_has_five_times_golds_time_and_30_s_at_least() -> None:
+    """A fault that loops would run for the row's whole limit; one of a quick suite would be killed by a busy host."""
+    instance = TaskInstance(
+        instance_id="a-1", repo="a/b", sandbox=SandboxSpec(images=("i",)), ungradable_because="x", eval_timeout_s=600
+    )
+    limits = [limited(instance, slowest_s).eval_timeout_s for slowest_s in (1, 10, 1000)]
+    assert limits == [30, 50, 600]

@@ -4,9 +4,20 @@ import pytest
 
 from sandbox_server.catalogue.changes import UnreadablePatch
 from sandbox_server.catalogue.localization.extract import truth_of
+from sandbox_server.catalogue.localization.published import published_truth
 from sandbox_server.catalogue.localization.truth import Truth
+from sandbox_server.catalogue.rows import SourceRow
 
 from .samples import A_PY, BINARY, DELETED, MODE, NEW, P1, PURE_RENAME, RENAMED, diff, stored
+
+
+def test_a_level_that_the_row_lacks_is_unknown_and_not_empty() -> None:
+    """An answer would be scored at a level of which `dataset build` says that it could not be found."""
+    changes = [{"file": "a.py", "changes": {"edited_modules": None, "edited_entities": ["a.py:f"]}}]
+    row = {"file_changes": changes, "missing_levels": ["modules"]}
+    truth = published_truth(SourceRow(1, row))
+    assert (truth.files, truth.modules, truth.entities) == (("a.py",), None, ("a.py:f",))
+    assert published_truth(SourceRow(1, {"file_changes": changes})).modules == ()
 
 
 def test_a01_edit() -> None:
