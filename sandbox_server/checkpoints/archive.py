@@ -195,9 +195,6 @@ def _pieces(read: Callable[[int], bytes], begin: int, size: int) -> Iterator[tup
         begin += len(piece)
 
 
-# ---- fields
-
-
 def _block(kind: bytes, name: bytes, mode: int, uid: int, gid: int, size: int, mtime: int, link: bytes) -> bytes:
     before = b"%b%07o\0%07o\0%07o\0%011o\0%011o\0" % (name.ljust(_NAME, b"\0"), mode, uid, gid, size, mtime)
     after = kind + link.ljust(_LINK, b"\0") + b"ustar\x0000"

@@ -9,7 +9,7 @@ that the source cannot.
 import asyncio
 import re
 import secrets
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from importlib import resources
 
@@ -61,7 +61,7 @@ async def capture(sandbox: Sandbox, outside: Outside, writing: Writing, *, timeo
     except TimeoutError:
         raise NotForkable(f"its state could not be read within {timeout_s:g} s ({_BOUND})") from None
     except ExceptionGroup as group:
-        raise _first(group) from group
+        raise _first(group.exceptions) from group
     await writing.add(Part.SHELL, shell.result())
     first_line = shell.result()[:200].partition(b"\n")[0]
     descriptors = re.findall(rb"[0-9]{1,4}", first_line)
@@ -78,7 +78,7 @@ async def capture_files(sandbox: Sandbox, outside: Outside, writing: Writing, *,
     except TimeoutError:
         raise NotForkable(f"its files could not be read within {timeout_s:g} s ({_BOUND})") from None
     except (SandboxExhausted, SandboxDiskFull) as error:
-        raise _first(ExceptionGroup("", [error])) from error
+        raise _first([error]) from error
 
 
 async def restore_files(
@@ -92,7 +92,7 @@ async def restore_files(
     except TimeoutError:
         raise NotForkable(f"its files could not be restored within {timeout_s:g} s ({_BOUND})") from None
     except (SandboxExhausted, SandboxDiskFull) as error:
-        raise _first(ExceptionGroup("", [error])) from error
+        raise _first([error]) from error
 
 
 async def restore(
@@ -118,7 +118,7 @@ async def restore(
     except TimeoutError:
         raise NotForkable(f"its state could not be restored within {timeout_s:g} s ({_BOUND})") from None
     except ExceptionGroup as group:
-        raise _first(group) from group
+        raise _first(group.exceptions) from group
 
 
 @asynccontextmanager
@@ -161,9 +161,6 @@ async def _put_from_host(tree: Tree, checkpoint: Checkpoint, store: Checkpoints,
         log.debug("a checkpoint is restored by the container", why=str(error))
         return False
     return True
-
-
-# ---- the shell
 
 
 async def _take_shell(sandbox: Sandbox, tree: Tree | None, timeout_s: float) -> bytes:
@@ -211,9 +208,8 @@ def _plain(name: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in name[:40])
 
 
-def _first(group: ExceptionGroup[Exception]) -> Exception:
+def _first(errors: Sequence[Exception]) -> Exception:
     """Choose the error to report: first one that blames the container's limits, else the first ServiceError."""
-    errors = list(group.exceptions)
     for error in errors:
         if isinstance(error, SandboxExhausted | SandboxDiskFull):
             return NotForkable(f"there is no room in the container for what reads it: {error.detail}")

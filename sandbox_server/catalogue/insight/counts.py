@@ -130,8 +130,8 @@ class Counts:
             return await sliced(map(made, await connection.execute(statement, values)))
 
 
-# ---- statements. Building one, and naming it for SQLAlchemy's cache, holds the event loop for 1 to 2 ms: each is built
-# once for each set of conditions.
+# Building a statement, and naming it for SQLAlchemy's cache, holds the event loop for 1 to 2 ms: each is built once for
+# each set of conditions.
 
 _SINCE: BindParameter[Any] = bindparam("since")
 _UNTIL: BindParameter[Any] = bindparam("until")
