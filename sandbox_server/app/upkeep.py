@@ -30,13 +30,14 @@ def upkeep_of(
     """Build the parts."""
     runtime, data, state, node = base.runtime, base.data, base.state, settings.node_id
     ownership, starts, ending, ends = sessions.ownership, sessions.starts, sessions.ending, sessions.ends
+    catching_up = sessions.catching_up
+    bounds = {"idle_s": settings.session_idle_s, "wait_s": settings.action_wait_s}
     kinds: Kinds = {
-        SessionKind.TASK: TaskKind(data.instances, idle_s=settings.session_idle_s, disk_mb=settings.disk_mb),
+        SessionKind.TASK: TaskKind(data, catching_up, **bounds, disk_mb=settings.disk_mb),
         SessionKind.BOX: boxes.kind,
     }
     timeout_s = settings.postprocess_timeout_s
     expiry = Expiry(data, kinds, state.nodes, state.runs, ownership, ending, ends.end, postprocess_timeout_s=timeout_s)
-    catching_up = sessions.catching_up
     rebuilding = Rebuilding(runtime, data, kinds, ownership, catching_up, node=node)
     reaper = Reaper(
         runtime, data, kinds, ownership, sessions.restoring, starts, expiry, rebuilding, catching_up, node=node

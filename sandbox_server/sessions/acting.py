@@ -182,7 +182,7 @@ class Acting:
             )
 
     async def _turn(self, sid: str, asked: _Asked) -> ActionAnswer | SessionRecord:
-        """The answer, or the session's record: another node has it, or Redis has forgotten its last actions."""
+        """The answer, or the session's record: another node has it, or Redis has forgotten the last that happened."""
         wait_s = self._config.command_timeout_s + self._config.action_wait_s
         in_flight = InFlight(asked.content, asked.arrived, asked.arrived + wait_s, idempotency_key=asked.key)
         async with self._data.store.turn(sid, in_flight, idempotency_key=asked.key, wait_s=wait_s) as turn:
@@ -196,36 +196,47 @@ class Acting:
             if self._catching_up.is_behind(record):
                 await turn.withdraw(sid)
                 return record
+            # it fell asleep without an unsettled action, so that one came later, and did not get to run
+            interrupted = None if record.asleep else turn.interrupted
             try:
-                if not record.kind.is_rollout:
-                    raise IsBox(f"session {sid} is a box: it takes commands by the protocol that made it, no actions")
-                instance = await self._data.instances.by_id(record.instance_id, trusted_s=_INSTANCE_TRUSTED_S)
-                interrupted = turn.interrupted
-                if record.asleep:
-                    # it fell asleep without an unsettled action, so that one came later, and did not get to run
-                    interrupted = None
-                    record = await self._sleeping.wake(record, instance)
-            except ServiceError:
+                awake, instance, sandbox = await self._ready(record)
+            except ServiceError as error:
                 with suppress(StateUnavailable):
                     await turn.withdraw(sid)
+                if isinstance(error, SandboxLost) and await self._catching_up.caught_up(sid, lost=record.container_id):
+                    return record
                 raise
             try:
-                return await self._run(turn, record, instance, asked, interrupted)
+                return await self._run(turn, awake, instance, sandbox, asked, interrupted)
             except ServiceError:
                 if asked.tool == ROLLBACK:  # until it is acknowledged, the session is what it was
                     with suppress(StateUnavailable):
                         await turn.withdraw(sid)
                 raise
 
+    async def _ready(self, record: SessionRecord) -> tuple[SessionRecord, TaskInstance, Sandbox]:
+        """The session, awake, with its instance and container. Raises ServiceError: nothing ran."""
+        if not record.kind.is_rollout:
+            raise IsBox(f"session {record.sid} is a box: it takes commands by the protocol that made it, no actions")
+        instance = await self._data.instances.by_id(record.instance_id, trusted_s=_INSTANCE_TRUSTED_S)
+        if record.asleep:
+            record = await self._sleeping.wake(record, instance)
+        return record, instance, await self._runtime.attach(record.container_id)
+
     async def _run(
-        self, turn: Turn, record: SessionRecord, instance: TaskInstance, asked: _Asked, interrupted: InFlight | None
+        self,
+        turn: Turn,
+        record: SessionRecord,
+        instance: TaskInstance,
+        sandbox: Sandbox,
+        asked: _Asked,
+        interrupted: InFlight | None,
     ) -> ActionAnswer:
         """`interrupted`: an action that was never acknowledged and may have run."""
         waited_s = time.monotonic() - asked.clock
         seconds = {"wait": waited_s}
         timeout_s = max(_LEAST_COMMAND_S, self._config.command_timeout_s - waited_s)
         began = clock.now()
-        sandbox = await self._runtime.attach(record.container_id)
         note = await self._settle(sandbox, interrupted)
         former = interrupted and (interrupted.idempotency_key, interrupted.content)
         retried = asked.key and former == (asked.key, asked.content)

@@ -1,8 +1,9 @@
-"""Puts back what Redis has forgotten of a session of this node: all of it, or its last actions.
+"""Puts back what Redis has forgotten of a session of this node: all of it, its last actions, or its container.
 
 Redis was emptied, or came back with an older copy of its data: a replica that had not got everything, a backup, its
 last second lost with its host. An action would get the number of one that was acknowledged before, and one that its
 client repeats would run again. This server knows how many actions it has acknowledged, and compares at each turn.
+A session that fell asleep or woke since would be lost with its former container, so SQL is asked before it is.
 """
 
 from dataclasses import replace
@@ -11,6 +12,7 @@ from sandbox_server import clock, telemetry
 from sandbox_server.lifecycle import OVER
 from sandbox_server.records import SessionRecord
 from sandbox_server.sessions.data import SessionData
+from sandbox_server.starts.log import SessionLog
 
 log = telemetry.logger(__name__)
 
@@ -18,29 +20,47 @@ log = telemetry.logger(__name__)
 class CatchingUp:
     """Compares Redis with what this server has acknowledged, and with SQL."""
 
-    def __init__(self, data: SessionData, *, node: str) -> None:
+    def __init__(self, data: SessionData, log: SessionLog, *, node: str) -> None:
         self._data = data
+        self._log = log
         self._node = node
 
     def is_behind(self, record: SessionRecord) -> bool:
         """Whether Redis, which has this record, lacks actions that this server has acknowledged."""
         return record.node == self._node and record.actions < self._data.store.acknowledged.last(record.sid)
 
-    async def caught_up(self, sid: str) -> bool:
+    async def has_another_container(self, record: SessionRecord) -> bool:
+        """Whether SQL has this node's session, of which Redis has this record, in another container or asleep.
+
+        Raises:
+            CatalogueUnavailable.
+        """
+        await self._log.drain()
+        known = await self._data.history.session(record.sid)
+        return known is not None and self._goes_on(known) and known.container_id != record.container_id
+
+    async def caught_up(self, sid: str, *, lost: str = "") -> bool:
         """Put back what Redis lacks of the session; whether it lacked anything. The caller holds the session's lock.
+
+        `lost`: a container that cannot be used; if Redis has the session there, it may lack the session's last sleep.
 
         Raises:
             StateUnavailable, CatalogueUnavailable.
         """
         present = await self._data.store.session(sid)
         if present is not None and not self.is_behind(present):
-            return False
+            left = bool(lost) and present.container_id == lost
+            if not left or not await self.has_another_container(present):
+                return False
         known = await self._data.history.session(sid)
-        if known is None or known.state in OVER or known.node != self._node or not known.kind.is_rollout:
+        if known is None or not self._goes_on(known):
             return False
-        log.warning("Redis lacked the last actions of a session; put back", sid=sid)
+        log.warning("Redis lacked the last actions or the container of a session; put back", sid=sid)
         await self.write_back(known, present)
         return True
+
+    def _goes_on(self, known: SessionRecord) -> bool:
+        return known.state not in OVER and known.node == self._node and known.kind.is_rollout
 
     async def write_back(self, known: SessionRecord, present: SessionRecord | None) -> SessionRecord:
         """Write the session to Redis with all its actions; returns its record there.

@@ -167,6 +167,8 @@ class Ending:
             known = await self._data.history.session(sid)
             if known is not None and known.state in OVER:
                 return await self._over_already(known)
+            if await self._catching_up.caught_up(sid, lost=record.container_id):
+                raise StateUnavailable(f"Redis had an older copy of session {sid}, which is put right; ask again")
             if not self._ownership.is_here(record):
                 await self._ownership.nobodys(record)  # if that node is alive, the session has another container now
             if not record.kind.is_rollout or not self._ownership.is_here(record):

@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from sandbox_server.catalogue.instances import Instances
 from sandbox_server.records import SessionKind, SessionRecord
 from sandbox_server.sandbox.base import ContainerInfo
+from sandbox_server.sessions.catching_up import CatchingUp
+from sandbox_server.sessions.data import SessionData
 
 
 class Kind(Protocol):
@@ -51,9 +52,14 @@ class TaskKind:
 
     at_deadline = "max_age"
 
-    def __init__(self, instances: Instances, *, idle_s: float, disk_mb: int) -> None:
-        """`disk_mb`: the default for instances without a limit of their own."""
-        self._instances = instances
+    def __init__(
+        self, data: SessionData, catching_up: CatchingUp, *, idle_s: float, disk_mb: int, wait_s: float
+    ) -> None:
+        """`disk_mb`: the default for instances without a limit of their own. `wait_s`: for a session's lock."""
+        self._instances = data.instances
+        self._store = data.store
+        self._catching_up = catching_up
+        self._wait_s = wait_s
         self._idle_s = idle_s
         self._disk_mb = disk_mb
 
@@ -71,8 +77,12 @@ class TaskKind:
         return False
 
     async def caught_up(self, record: SessionRecord) -> bool:
-        """See `Kind.caught_up`."""
-        return False
+        """See `Kind.caught_up`: the container, if it fell asleep or woke since."""
+        if record.asleep or not await self._catching_up.has_another_container(record):
+            return False
+        async with self._store.lock(record.sid, self._wait_s):
+            await self._catching_up.caught_up(record.sid, lost=record.container_id)
+        return True  # if it was put right meanwhile, `record` lacked it all the same
 
     async def follow(self, containers: Sequence[ContainerInfo], sessions: Sequence[SessionRecord]) -> None:
         """See `Kind.follow`."""

@@ -8,7 +8,7 @@ import pytest
 
 from sandbox_server.app.build import Server, open_server
 from sandbox_server.boxes.planning import BoxRequest
-from sandbox_server.errors import SandboxLost
+from sandbox_server.errors import SandboxLost, StateUnavailable
 from sandbox_server.records import BoxKind
 from sandbox_server.settings import Settings
 
@@ -117,6 +117,35 @@ async def test_redis_comes_back_older_before_an_end(settings: Settings) -> None:
         assert (await data.history.session(ended)).actions == 1  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("then", ["asleep", "awake"])
+@pytest.mark.parametrize("noticed", ["by an action", "by the reaper", "by a read"])
+async def test_redis_has_forgotten_a_sleep(settings: Settings, then: str, noticed: str) -> None:
+    """A session that fell asleep after the copy was made is lost with its former container, masked."""
+    async with open_server(settings.model_copy(update={"hibernate_s": 0.2})) as server:
+        sessions, data = server.sessions, server.foundation.data
+        sid = await sessions.service.start(INSTANCE)
+        await sessions.service.act(sid, ACTION)
+        put_back = await _older(data.store._connection.redis)
+        async with asyncio.timeout(60):
+            while not (await data.store.session(sid)).asleep:  # type: ignore[union-attr]
+                await asyncio.sleep(0.2)
+                await sessions.sleeping.look()
+        if then == "awake":
+            await sessions.acting.sandbox(sid)
+        await put_back()
+        if noticed == "by the reaper":
+            for _ in range(2):
+                await server.upkeep.reaper.sweep()
+        if noticed == "by a read":
+            with pytest.raises((SandboxLost, StateUnavailable)):
+                await server.boxes.of_sessions.sandbox(sid)
+        told = await sessions.service.act(sid, ACTION.replace("echo x > x.txt", "cat x.txt"))
+        assert (told.exit_code, told.seq) == (0, 2), told
+        record = await data.store.session(sid)
+        assert record is not None
+        assert [c.container_id for c in await server.foundation.runtime.list() if c.sid == sid] == [record.container_id]
+
+
 async def _box(server: Server, **wanted: Any) -> str:
     asked = BoxRequest(BoxKind.NATIVE, image="sandbox-samples/timespan:latest", **wanted)
     return (await server.boxes.creation.create(asked)).sid
@@ -161,7 +190,7 @@ async def test_redis_has_forgotten_what_became_of_boxes(settings: Settings) -> N
         await boxes.pause(asleep, memory=False)
         await boxes.resume(thawed)
         assert await boxes.kill(ended)
-        await server.sessions.ending.removed(ended)
+        await server.sessions.ending.wait_until_removed(ended)
         await server.sessions.log.drain()
         await put_back()
         server.foundation.state.boxes.keep([])
