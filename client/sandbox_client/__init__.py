@@ -1,6 +1,6 @@
 """Client of the sandbox service. `sandbox_client.swedev_utils` is the drop-in for veRL."""
 
-from sandbox_client.answers import AnswerError, CommandResult, Observation, Reward
+from sandbox_client.answers import AnswerError, CommandResult, NextStep, Observation, Reward
 from sandbox_client.client import SandboxClient, Session
 from sandbox_client.errors import (
     BadAnswer,
@@ -24,6 +24,7 @@ __all__ = [
     "BadAnswer",
     "CallTimedOut",
     "CommandResult",
+    "NextStep",
     "NoCapacity",
     "Observation",
     "RequestRejected",

@@ -39,6 +39,30 @@ class Observation:
 
 
 @dataclass(frozen=True)
+class NextStep:
+    """The step that follows in a task of several steps. It may not begin if this session's reward is too low."""
+
+    instance_id: str
+    """To be started with `after`: this session."""
+    number: int
+    of: int
+    problem_statement: str
+    min_reward: Mapping[str, float]
+    """Key of this session's rewards -> least value."""
+
+    @classmethod
+    def from_wire(cls, body: Mapping[str, Any]) -> NextStep | None:
+        """The step in an answer to the end of a session, if there is one. Raises BadAnswer: a field is missing."""
+        step = body.get("next")
+        if step is None:
+            return None
+        names = [field.name for field in fields(cls)]
+        if not isinstance(step, Mapping) or any(name not in step for name in names):
+            raise BadAnswer("the next step in the answer lacks one of its fields")
+        return cls(**{name: step[name] for name in names})
+
+
+@dataclass(frozen=True)
 class CommandResult:
     """Result of one command of a batch."""
 

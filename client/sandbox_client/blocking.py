@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sandbox_client.answers import CommandResult as BatchResult
-from sandbox_client.answers import Observation, Reward
+from sandbox_client.answers import NextStep, Observation, Reward
 from sandbox_client.background import background
 from sandbox_client.client import SandboxClient, Session
 from sandbox_client.inside import CommandResult, FileInfo
@@ -25,9 +25,9 @@ class BlockingClient:
         """`url` is one base URL, or several, comma-separated; `run` as in `SandboxClient`."""
         self._of = (url, api_key, run)
 
-    def start(self, instance: str | int) -> str:
+    def start(self, instance: str | int, *, after: str = "") -> str:
         """As `SandboxClient.start`."""
-        return self._call(lambda client: client.start(instance))
+        return self._call(lambda client: client.start(instance, after=after))
 
     def act(self, sid: str, content: str) -> Observation:
         """As `SandboxClient.act`."""
@@ -45,7 +45,7 @@ class BlockingClient:
         """As `SandboxClient.token`."""
         return self._call(lambda client: client.token(sid))
 
-    def finish(self, sid: str) -> None:
+    def finish(self, sid: str) -> NextStep | None:
         """As `SandboxClient.finish`."""
         return self._call(lambda client: client.finish(sid))
 

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from sandbox_client import environment
-from sandbox_client.answers import CommandResult, Observation, Reward, ask_again_within_s
+from sandbox_client.answers import CommandResult, NextStep, Observation, Reward, ask_again_within_s
 from sandbox_client.errors import BadAnswer, CallTimedOut, SandboxError, SettingsError
 from sandbox_client.hashing import instance_hash
 from sandbox_client.inside import Inside
@@ -67,15 +67,17 @@ class SandboxClient:
         """Whether at least one base URL answers /healthz within 5 s; unreachable hosts do not raise."""
         return await self._transport.healthy(timeout_s=5.0)
 
-    async def start(self, instance: str | int) -> str:
+    async def start(self, instance: str | int, *, after: str = "") -> str:
         """Start a session of an instance, given its id or its hash (an int, or its digits), and return the sid.
+
+        `after`: for a later step of a task, the finished session of the step before.
 
         Raises:
             UnknownInstance, Ungradable, NoCapacity, Unreachable, CallTimedOut.
         """
         answer = await self._transport.post(
             "/start_instance",
-            {"instance_hash": _number(instance)},
+            {"instance_hash": _number(instance), **({"after": after} if after else {})},
             timeout_s=self._timeouts.start_s,
             retry_s=self._timeouts.start_s,
             attempt_s=self._timeouts.start_attempt_s,
@@ -298,15 +300,19 @@ class SandboxClient:
             raise SettingsError("the run has no name: give `run`, or set SANDBOX_RUN")
         return name
 
-    async def finish(self, sid: str) -> None:
-        """End the session: its patch is stored, its container removed, its grading queued. Idempotent."""
-        await self._transport.post(
+    async def finish(self, sid: str) -> NextStep | None:
+        """End the session: its patch is stored, its container removed, its grading queued. Idempotent.
+
+        Returns the next step of a task of several steps.
+        """
+        answer = await self._transport.post(
             "/postprocess",
             {"sid": sid},
             timeout_s=self._timeouts.finish_s,
             retry_s=self._timeouts.retry_s,
             attempt_s=self._timeouts.finish_attempt_s,
         )
+        return NextStep.from_wire(answer)
 
     async def reward(self, sid: str) -> Reward:
         """Return the session's reward; ends the session if it is still live.
@@ -331,9 +337,9 @@ class SandboxClient:
             await asyncio.sleep(_PENDING_PAUSE_S)
 
     @asynccontextmanager
-    async def session(self, instance: str | int) -> AsyncIterator[Session]:
+    async def session(self, instance: str | int, *, after: str = "") -> AsyncIterator[Session]:
         """Start a session, and finish it on exit, also after an exception or a cancellation."""
-        session = Session(self, await self.start(instance))
+        session = Session(self, await self.start(instance, after=after))
         try:
             yield session
         except BaseException:
@@ -349,7 +355,7 @@ class SandboxClient:
         await session.finish()
 
 
-def _finished_alone(sid: str, ending: asyncio.Future[None]) -> None:
+def _finished_alone(sid: str, ending: asyncio.Future[NextStep | None]) -> None:
     if not ending.cancelled() and (error := ending.exception()):
         _LOGGER.error("session %s could not be finished: %s", sid, error)
 
@@ -366,6 +372,7 @@ class Session(Inside):
         super().__init__(client._transport, sid, retry_s=client._timeouts.retry_s)
         self._client = client
         self._finished = False
+        self._next: NextStep | None = None
 
     async def act(self, content: str) -> Observation:
         """As `SandboxClient.act`."""
@@ -385,11 +392,12 @@ class Session(Inside):
         """As `SandboxClient.rollback`."""
         return await self._client.rollback(self.sid, to)
 
-    async def finish(self) -> None:
+    async def finish(self) -> NextStep | None:
         """As `SandboxClient.finish`; a second call sends nothing."""
         if not self._finished:
-            await self._client.finish(self.sid)
+            self._next = await self._client.finish(self.sid)
             self._finished = True
+        return self._next
 
     async def reward(self) -> Reward:
         """As `SandboxClient.reward`."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
+from sandbox_client import SandboxClient, Session
 
 from tests.conftest import ROOT
 
@@ -41,6 +42,20 @@ def played_first(server: Server, script: str = SUM) -> str:
     server.run(sid, script)
     assert server.finish(sid)["next"]["instance_id"] == SECOND
     return sid
+
+
+async def test_the_client_plays_it(steps: Server) -> None:
+    """A trainer that uses the client cannot begin a later step, or is not told of it."""
+    async with SandboxClient(steps.url) as client:
+        first = Session(client, await client.start(FIRST))
+        await first.exec([SUM])
+        following = await first.finish()
+        assert following is not None and await first.finish() == following
+        assert (following.number, following.of, following.min_reward) == (2, 2, {"reward": 0.5})
+        async with client.session(following.instance_id, after=first.sid) as second:
+            await second.exec([REPORT])
+            assert await second.finish() is None
+        assert (await second.reward()).reward == 1.0
 
 
 def test_the_solutions_in_order_earn_one(steps: Server) -> None:
