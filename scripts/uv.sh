@@ -10,11 +10,11 @@ locked=$(sha256sum <"$lock")
 if [ "$(cat "$tools/.locked" 2>/dev/null)" != "$locked" ] || ! "$tools/bin/uv" --version >/dev/null 2>&1; then
     rm -rf "$tools"
     "$("$here/python.sh")" -m venv "$tools"
-    "$tools/bin/pip" install -q --require-hashes -r "$lock"
+    "$tools/bin/python" -m pip install -q --require-hashes -r "$lock"
     echo "$locked" >"$tools/.locked"
 fi
 
-configured=${PIP_CONFIGURED-$("$tools/bin/pip" config list)}
+configured=${PIP_CONFIGURED-$("$tools/bin/python" -m pip config list)}
 pass() { # pass VARIABLE OPTION [SEPARATOR]: passes pip's option from its environment or files, unless the variable is set
     eval "[ -z \"\${$1:-}\" ]" || return 0
     for section in :env: install global; do
