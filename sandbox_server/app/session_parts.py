@@ -150,7 +150,7 @@ async def open_sessions(settings: Settings, base: Foundation, gradings: Gradings
             runtime, workspaces, data, starts, checkpointing, ownership, placement, log, restore_config
         )
         stack.push_async_callback(restoring.close)
-        catching_up = CatchingUp(data, log, node=node)
+        catching_up = CatchingUp(runtime, data, log, node=node)
         action_config = configs.action_config(settings)
         acting = Acting(runtime, data, running, restoring, sleeping, regular, catching_up, action_config)
 

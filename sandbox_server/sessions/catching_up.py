@@ -9,8 +9,10 @@ A session that fell asleep or woke since would be lost with its former container
 from dataclasses import replace
 
 from sandbox_server import clock, telemetry
+from sandbox_server.errors import SandboxLost
 from sandbox_server.lifecycle import OVER
 from sandbox_server.records import SessionRecord
+from sandbox_server.sandbox.base import Runtime
 from sandbox_server.sessions.data import SessionData
 from sandbox_server.starts.log import SessionLog
 
@@ -20,7 +22,8 @@ log = telemetry.logger(__name__)
 class CatchingUp:
     """Compares Redis with what this server has acknowledged, and with SQL."""
 
-    def __init__(self, data: SessionData, log: SessionLog, *, node: str) -> None:
+    def __init__(self, runtime: Runtime, data: SessionData, log: SessionLog, *, node: str) -> None:
+        self._runtime = runtime
         self._data = data
         self._log = log
         self._node = node
@@ -30,14 +33,22 @@ class CatchingUp:
         return record.node == self._node and record.actions < self._data.store.acknowledged.last(record.sid)
 
     async def has_another_container(self, record: SessionRecord) -> bool:
-        """Whether SQL has this node's session, of which Redis has this record, in another container or asleep.
+        """Whether this node's session, of which Redis has this record, is in another container, or sleeps, by SQL.
+
+        False if the engine has the record's container: SQL lacks what a killed server had no time to write.
 
         Raises:
-            CatalogueUnavailable.
+            CatalogueUnavailable, EngineUnavailable.
         """
         await self._log.drain()
         known = await self._data.history.session(record.sid)
-        return known is not None and self._goes_on(known) and known.container_id != record.container_id
+        if known is None or not self._goes_on(known) or known.container_id == record.container_id:
+            return False
+        try:
+            await self._runtime.outside.see(record.container_id)
+        except SandboxLost:
+            return True
+        return False
 
     async def caught_up(self, sid: str, *, lost: str = "") -> bool:
         """Put back what Redis lacks of the session; whether it lacked anything. The caller holds the session's lock.
@@ -45,7 +56,7 @@ class CatchingUp:
         `lost`: a container that cannot be used; if Redis has the session there, it may lack the session's last sleep.
 
         Raises:
-            StateUnavailable, CatalogueUnavailable.
+            StateUnavailable, CatalogueUnavailable; with `lost` EngineUnavailable.
         """
         present = await self._data.store.session(sid)
         if present is not None and not self.is_behind(present):

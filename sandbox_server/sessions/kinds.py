@@ -28,7 +28,10 @@ class Kind(Protocol):
         ...
 
     async def caught_up(self, record: SessionRecord) -> bool:
-        """Put back what Redis lacks of a session's record beside its actions; whether it lacked anything."""
+        """Put back what Redis lacks of a session's record beside its actions; whether it lacked anything.
+
+        Raises also EngineUnavailable.
+        """
         ...
 
     async def follow(self, containers: Sequence[ContainerInfo], sessions: Sequence[SessionRecord]) -> None:
