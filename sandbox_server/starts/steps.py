@@ -167,21 +167,31 @@ async def fill(sandbox: Sandbox, instance: TaskInstance, files: bytes, roots: tu
         )
         failed = _failure(done, "its files could not all be placed")
     if not failed and Folder(step.uploads).text(_SETUP) is not None:
-        done = await sandbox.exec(
-            ["bash", _SETUP],
-            timeout_s=each_s,
-            cwd=own.workdir,
-            env={} if own.user else {"HOME": "/root"},
-            user=own.user or "root",
-            merge_streams=True,
-        )
-        failed = _failure(done, f"its {_SETUP} failed")
+        failed = await _set_up(sandbox, instance, each_s)
     if step.health and not failed:
         try:
             await until_healthy(sandbox, HealthCheck(**dict(step.health)), within_s=each_s)
         except ImageUnavailable as error:
             failed = error.detail
     return failed
+
+
+async def _set_up(sandbox: Sandbox, instance: TaskInstance, timeout_s: float) -> str:
+    """Run the step's setup.sh as the agent's user; return what failed, "" for nothing. Raises as `fill`."""
+    user = instance.sandbox.user
+    try:
+        done = await sandbox.exec(
+            ["bash", _SETUP],
+            timeout_s=timeout_s,
+            cwd=instance.sandbox.workdir,
+            env={} if user else {"HOME": "/root"},
+            user=user or "root",
+            merge_streams=True,
+        )
+    except SandboxLost:  # it may have run what the policy left, which can end the container; its files stay
+        await sandbox.restart()
+        return f"its {_SETUP} ended the container, which has been started again"
+    return _failure(done, f"its {_SETUP} failed")
 
 
 def _failure(done: ExecResult, what: str) -> str:

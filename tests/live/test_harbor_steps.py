@@ -162,6 +162,24 @@ def test_a_policy_cannot_end_its_task_by_breaking_the_next_step(steps: Server) -
     assert steps.reward(second)["reward"] == 0.5
 
 
+def test_a_policy_cannot_end_its_task_by_ending_the_next_container(steps: Server, tmp_path: Path) -> None:
+    """As before, where a setup.sh runs what the step before left."""
+    task = tmp_path / "hooked"
+    shutil.copytree(TASK, task)
+    toml = (task / "task.toml").read_text().replace("samples/steps", "samples/hooked")
+    (task / "task.toml").write_text(toml)
+    (task / "steps" / "report" / "workdir" / "setup.sh").write_text("bash data/hook")
+    steps.cli("instances", "import", str(task))
+    first = steps.begin("samples/hooked")
+    steps.run(first, f"{SUM}\necho 'kill -TERM 1; sleep 60' >data/hook")
+    steps.finish(first)
+    second = start(steps, "samples/hooked/report", first)["sid"]
+    seen = steps.run(second, "cat data/hook; ls incoming")
+    assert "its setup.sh ended the container" in seen and "kill -TERM" in seen and "february.csv" in seen, seen
+    steps.finish(second)
+    assert steps.reward(second)["reward"] == 0.5
+
+
 def test_a_first_step_that_cannot_begin_says_why(steps: Server, tmp_path: Path) -> None:
     """No policy was there yet, but the reward says that it did nothing."""
     task = tmp_path / "broken"
