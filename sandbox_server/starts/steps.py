@@ -177,21 +177,26 @@ async def fill(sandbox: Sandbox, instance: TaskInstance, files: bytes, roots: tu
 
 
 async def _set_up(sandbox: Sandbox, instance: TaskInstance, timeout_s: float) -> str:
-    """Run the step's setup.sh as the agent's user; return what failed, "" for nothing. Raises as `fill`."""
+    """Run the step's setup.sh as the agent's user; return what failed, "" for nothing. Raises as `fill`.
+
+    It may run what the policy left, which can end the container; so can a fault of the host, which does not come twice.
+    """
     user = instance.sandbox.user
-    try:
-        done = await sandbox.exec(
-            ["bash", _SETUP],
-            timeout_s=timeout_s,
-            cwd=instance.sandbox.workdir,
-            env={} if user else {"HOME": "/root"},
-            user=user or "root",
-            merge_streams=True,
-        )
-    except SandboxLost:  # it may have run what the policy left, which can end the container; its files stay
-        await sandbox.restart()
-        return f"its {_SETUP} ended the container, which has been started again"
-    return _failure(done, f"its {_SETUP} failed")
+    for _ in range(2):
+        try:
+            done = await sandbox.exec(
+                ["bash", _SETUP],
+                timeout_s=timeout_s,
+                cwd=instance.sandbox.workdir,
+                env={} if user else {"HOME": "/root"},
+                user=user or "root",
+                merge_streams=True,
+            )
+        except SandboxLost:
+            await sandbox.restart()  # its files are kept
+        else:
+            return _failure(done, f"its {_SETUP} failed")
+    return f"its {_SETUP} ended the container twice"
 
 
 def _failure(done: ExecResult, what: str) -> str:

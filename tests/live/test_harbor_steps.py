@@ -36,6 +36,15 @@ def start(server: Server, instance: str, after: object = None, code: int = 200) 
     return dict(answer.json())
 
 
+def copied(folder: Path, name: str) -> Path:
+    """A copy of the task whose instances are `samples/NAME` and `samples/NAME/report`, to be changed and imported."""
+    task = folder / name
+    shutil.copytree(TASK, task)
+    toml = task / "task.toml"
+    toml.write_text(toml.read_text().replace("samples/steps", f"samples/{name}"))
+    return task
+
+
 def played_first(server: Server, script: str = SUM) -> str:
     """A session of the first step that has ended."""
     sid = server.begin(FIRST)
@@ -106,10 +115,8 @@ def test_the_solutions_in_order_earn_one(steps: Server) -> None:
 
 def test_a_separate_verifier_sees_artifacts_and_the_next_step_sees_all(steps: Server, tmp_path: Path) -> None:
     """What is not declared is graded, or is missing where the work goes on."""
-    task = tmp_path / "apart"
-    shutil.copytree(TASK, task)
-    toml = (task / "task.toml").read_text().replace("samples/steps", "samples/apart")
-    toml = toml.replace("[verifier]", '[verifier]\nenvironment_mode = "separate"')
+    task = copied(tmp_path, "apart")
+    toml = (task / "task.toml").read_text().replace("[verifier]", '[verifier]\nenvironment_mode = "separate"')
     (task / "task.toml").write_text(f"artifacts = ['/app/total.sh', '/app/report.txt', '/app/data']\n{toml}")
     tests = task / "steps" / "report" / "tests" / "test.sh"
     tests.write_text(tests.read_text().replace('[ -n "$sum" ]', '[ -n "$sum" ] && [ ! -e notes ]'))
@@ -163,29 +170,25 @@ def test_a_policy_cannot_end_its_task_by_breaking_the_next_step(steps: Server) -
 
 
 def test_a_policy_cannot_end_its_task_by_ending_the_next_container(steps: Server, tmp_path: Path) -> None:
-    """As before, where a setup.sh runs what the step before left."""
-    task = tmp_path / "hooked"
-    shutil.copytree(TASK, task)
-    toml = (task / "task.toml").read_text().replace("samples/steps", "samples/hooked")
-    (task / "task.toml").write_text(toml)
+    """As before, where a setup.sh runs what the step before left. What a fault of the host ends is set up all the same."""
+    task = copied(tmp_path, "hooked")
     (task / "steps" / "report" / "workdir" / "setup.sh").write_text("bash data/hook")
     steps.cli("instances", "import", str(task))
-    first = steps.begin("samples/hooked")
-    steps.run(first, f"{SUM}\necho 'kill -TERM 1; sleep 60' >data/hook")
-    steps.finish(first)
-    second = start(steps, "samples/hooked/report", first)["sid"]
-    seen = steps.run(second, "cat data/hook; ls incoming")
-    assert "its setup.sh ended the container" in seen and "kill -TERM" in seen and "february.csv" in seen, seen
-    steps.finish(second)
-    assert steps.reward(second)["reward"] == 0.5
+    for hook, told in (("", True), ("[ ! -e /once ] && touch /once && ", False)):
+        first = steps.begin("samples/hooked")
+        steps.run(first, f"{SUM}\necho '{hook}kill -TERM 1 && sleep 60; true' >data/hook")
+        steps.finish(first)
+        second = start(steps, "samples/hooked/report", first)["sid"]
+        seen = steps.run(second, "cat data/hook; ls incoming")
+        assert ("its setup.sh ended the container twice" in seen) is told, seen
+        assert "kill -TERM" in seen and "february.csv" in seen, seen
+        steps.finish(second)
+        assert steps.reward(second)["reward"] == 0.5
 
 
 def test_a_first_step_that_cannot_begin_says_why(steps: Server, tmp_path: Path) -> None:
     """No policy was there yet, but the reward says that it did nothing."""
-    task = tmp_path / "broken"
-    shutil.copytree(TASK, task)
-    toml = (task / "task.toml").read_text().replace("samples/steps", "samples/broken")
-    (task / "task.toml").write_text(toml)
+    task = copied(tmp_path, "broken")
     (task / "steps" / "sum" / "workdir").mkdir()
     (task / "steps" / "sum" / "workdir" / "setup.sh").write_text("echo no such luck; exit 3")
     steps.cli("instances", "import", str(task))
