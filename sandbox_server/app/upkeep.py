@@ -31,9 +31,9 @@ def upkeep_of(
     runtime, data, state, node = base.runtime, base.data, base.state, settings.node_id
     ownership, starts, ending, ends = sessions.ownership, sessions.starts, sessions.ending, sessions.ends
     catching_up = sessions.catching_up
-    bounds = {"idle_s": settings.session_idle_s, "wait_s": settings.action_wait_s}
+    idle_s, wait_s = settings.session_idle_s, settings.action_wait_s
     kinds: Kinds = {
-        SessionKind.TASK: TaskKind(data, catching_up, **bounds, disk_mb=settings.disk_mb),
+        SessionKind.TASK: TaskKind(data, catching_up, idle_s=idle_s, disk_mb=settings.disk_mb, wait_s=wait_s),
         SessionKind.BOX: boxes.kind,
     }
     timeout_s = settings.postprocess_timeout_s

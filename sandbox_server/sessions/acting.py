@@ -182,7 +182,7 @@ class Acting:
             )
 
     async def _turn(self, sid: str, asked: _Asked) -> ActionAnswer | SessionRecord:
-        """The answer, or the session's record: another node has it, or Redis has forgotten the last that happened."""
+        """The answer, or the session's record: another node has it, or Redis lacked its last changes."""
         wait_s = self._config.command_timeout_s + self._config.action_wait_s
         in_flight = InFlight(asked.content, asked.arrived, asked.arrived + wait_s, idempotency_key=asked.key)
         async with self._data.store.turn(sid, in_flight, idempotency_key=asked.key, wait_s=wait_s) as turn:
