@@ -170,7 +170,7 @@ def test_a_policy_cannot_end_its_task_by_breaking_the_next_step(steps: Server) -
 
 
 def test_a_policy_cannot_end_its_task_by_ending_the_next_container(steps: Server, tmp_path: Path) -> None:
-    """As before, where a setup.sh runs what the step before left. What a fault of the host ends is set up all the same."""
+    """As before, where a setup.sh runs what that step left. What a fault of the host ends is set up once more."""
     task = copied(tmp_path, "hooked")
     (task / "steps" / "report" / "workdir" / "setup.sh").write_text("bash data/hook")
     steps.cli("instances", "import", str(task))
