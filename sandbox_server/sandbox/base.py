@@ -230,7 +230,7 @@ class Runtime(Protocol):
         ...
 
     async def weigh(self) -> None:
-        """Lower the CPU weight of sandboxes that compute without a pause while the host has no CPU left, or restore it.
+        """Lower the CPU weight of sandboxes that compute without a pause on a busy host, or restore it.
 
         To be called about once a second. Does nothing where the engine runs on another host. Raises EngineUnavailable.
         """

@@ -37,8 +37,7 @@ class RuntimeConfig:
     meter_cpu: bool = False
     """Read sessions' containers once more before they are removed (`Runtime.take_last_cpu_times`)."""
     busy_cpu_shares: int = 1024
-    """CPU weight of sandboxes that compute without a pause while the host has no CPU left (`Runtime.weigh`); 1024: as
-    that of the others."""
+    """CPU weight of sandboxes that compute without a pause on a busy host (`Runtime.weigh`); 1024: that of others."""
     services: ServiceBounds = field(default_factory=ServiceBounds)
 
 

@@ -46,9 +46,9 @@ class SandboxSettings(BaseModel):
     cpus: float = 2.0
     """CPU limit of a container."""
     busy_cpu_shares: Annotated[int, Field(ge=2, le=1024)] = 256
-    """CPU weight of a session or box that computes without a pause while the host has no free CPU, so that short
-    actions of others wait less behind it. Where the kernel has an idle class for control groups, it is in that class
-    instead as long as this leaves it CPU time. All others have 1024, and 1024 turns both off. Gradings have
+    """CPU weight of a session or box that computes without a pause while half of the host's CPU time is in use, so that
+    short actions of others wait less behind it. Where the kernel has an idle class for control groups, it is in that
+    class instead as long as this leaves it CPU time. All others have 1024, and 1024 turns both off. Gradings have
     SANDBOX_GRADE_CPU_SHARES. No effect if the engine runs on another host."""
     pids: int = 512
     """Limit on processes and threads of a container."""

@@ -25,9 +25,13 @@ _NAMES = ("in", "out")
 
 _PIECE = 1 << 16  # a FIFO holds as much
 _PAUSE_S = 0.001  # between two reads of a flood, which may go on as fast as we read
+_LONGEST_PAUSE_S = 0.008
 _FLOOD = 1 << 20
 """Bytes of output since the last input from which on it is a flood. A terminal hands on 4 KB at a time, each of which
 would wake the server."""
+_LONGER = 1 << 24
+"""Bytes of output after which the pause is one `_PAUSE_S` longer, again and again up to the longest. A flood costs half
+a CPU at 60 MB/s: the kernel's threads hand on what a terminal prints, and they have the same weight as everybody."""
 _DRAINED = 1 << 20  # most bytes that one `drain` reads, because another process may go on writing
 _FLAGS = os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC  # read-write: no end of file, no wait for a peer
 _LEFT_S = 600.0  # a folder older than this without a container is removed; a creation takes less
@@ -125,7 +129,8 @@ class Fifos:
         loop, fd = self._loop, self._out
         if (self._read() == _PIECE or self._said > _FLOOD) and loop is not None and fd == self._out:
             loop.remove_reader(fd)
-            loop.call_later(_PAUSE_S, self._read_on, self._received)
+            pause_s = min(_LONGEST_PAUSE_S, _PAUSE_S * (1 + self._said / _LONGER))
+            loop.call_later(pause_s, self._read_on, self._received)
 
     def _read_on(self, received: Callable[[bytes], None] | None) -> None:
         if self._loop is not None and self._received is received:  # unless closed meanwhile

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _CANDIDATES = 8  # processes looked at for a container's first one, which is usually the first
+_GROUPS = ("docker/{}", "system.slice/docker-{}.scope", "{}")
+"""A container's group: by default with cgroupfs and with systemd, and with `dockerd --cgroup-parent=/`."""
 _CPU_FILES = tuple(
     f"sys/fs/cgroup/{controllers}{group}/{file}"
     for controllers, file in (("", "cpu.stat"), ("cpuacct/", "cpuacct.usage"), ("cpu,cpuacct/", "cpuacct.usage"))
-    for group in ("docker/{}", "system.slice/docker-{}.scope")
+    for group in _GROUPS
 )
-"""Where Docker puts a container's group by default: version 2 and 1, each by cgroupfs and by systemd."""
+"""For `cpu_s`: control groups of version 2 and 1."""
 
 _FREEZERS = tuple(
     (f"sys/fs/cgroup/{controller}{group}/{file}", frozen, thawed)
@@ -23,7 +25,7 @@ _FREEZERS = tuple(
         ("", "cgroup.freeze", "1", "0"),
         ("freezer/", "freezer.state", "FROZEN", "THAWED"),
     )
-    for group in ("docker/{}", "system.slice/docker-{}.scope")
+    for group in _GROUPS
 )
 
 _UPPER = re.compile(r"^\S+ \S+ \S+ / / .* - overlay \S+ (?:\S*,)?upperdir=([^\\,\s]+)(?:,|$)", re.MULTILINE)

@@ -1,10 +1,10 @@
-"""CPU weights: while all CPUs of the host are in use, sandboxes that compute without a pause give way to the others.
+"""CPU weights: while half of the host's CPU time is in use, sandboxes that compute without a pause give way to others.
 
-With equal weights a command of some milliseconds waits behind each busy neighbour, every time one of its processes
-wakes. In the kernel's idle class the neighbours are preempted at once, and get all of the CPU that nobody else wants;
-one another's share does not change. The class would starve them if others wanted all of it, so they are in it only
-while they get half of the host's CPU time or more. Otherwise, and where the class cannot be set, they get a quarter of
-the weight.
+With equal weights a command of some milliseconds waits behind a busy neighbour every time one of its processes wakes
+on that CPU, even while another CPU is free. In the kernel's idle class the neighbours are preempted at once, and get
+all of the CPU that nobody else wants; one another's share does not change. The class would starve them if others wanted
+all of it, so they are in it only while they get half of the CPU time in use or more. Otherwise, and where the class
+cannot be set, they get a quarter of the weight.
 
 Tried besides, on Linux 6.18 and a machine that others used: SCHED_IDLE for the threads of busy containers (their group
 keeps its share; p99 of the others no better), time slices of 100 ms for them (the others' median a fifth shorter, p99
@@ -28,7 +28,8 @@ log = telemetry.logger(__name__)
 
 NORMAL = 1024
 """The kernel's weight of a container that has none of its own."""
-_FULL = 0.9  # of the host's CPU time; below it a process that wakes finds a CPU soon
+_HOST_BUSY = 0.5  # of its CPU time; below it a process that wakes finds a free CPU
+_SOON_S = 0.25  # between the first two looks at a busy host
 _BUSY_CPUS = 0.1  # of a sandbox, where few compete
 _COMPETES_CPUS = 0.01
 _CALM = 3  # looks in a row
@@ -57,7 +58,7 @@ class HostTime:
 
 
 def busy(used: dict[str, float], cpus: int) -> set[str]:
-    """The containers that compute without a pause, of container -> CPUs that it used, on a host without a free CPU.
+    """The containers that compute without a pause, of container -> CPUs that it used, on a busy host.
 
     That is a tenth of a CPU, or half of an equal share where many compete for few CPUs.
     """
@@ -77,7 +78,7 @@ class CpuWeights:
         self._watched: set[str] = set()
         self._host: HostTime | None = None
         self._read: dict[str, tuple[float, float]] = {}
-        """Container -> (time, CPU seconds) at the last look, if that was made while the host was full."""
+        """Container -> (time, CPU seconds) at the last look, if that was made while the host was busy."""
         self._calm: dict[str, int] = {}
         """Container that gives way -> looks since it was last busy."""
         self._weighed: set[str] = set()
@@ -102,7 +103,7 @@ class CpuWeights:
         self._gave_way(container_id)
 
     async def look(self) -> None:
-        """Compare with the last look; costs a line of /proc unless the host is full or a container gives way.
+        """Compare with the last look; costs a line of /proc unless the host is busy or a container gives way.
 
         Raises:
             EngineUnavailable: for some containers the engine did not answer; the next look tries them again.
@@ -110,11 +111,14 @@ class CpuWeights:
         """
         used_cpus = await self._used_cpus() if self._busy_shares < NORMAL else 0.0
         cpus = os.cpu_count() or 1
-        full = used_cpus >= _FULL * cpus
-        used = await self._used(self._watched if full else self._calm)
-        computing = busy(used, cpus) if full else set()
+        host_busy = used_cpus >= _HOST_BUSY * cpus
+        used = await self._used(self._watched if host_busy else self._calm)
+        if host_busy and self._read and not used:  # the first look at a busy host has nothing to compare with
+            await asyncio.sleep(_SOON_S)
+            used = await self._used(self._watched)
+        computing = busy(used, cpus) if host_busy else set()
         self._crowded = max(0, self._crowded - 1)
-        if full and used and sum(used.get(one, 0.0) for one in computing | self._idle) < _IDLE_SHARE * used_cpus:
+        if host_busy and used and sum(used.get(one, 0.0) for one in computing | self._idle) < _IDLE_SHARE * used_cpus:
             self._crowded = _CROWDED
             computing |= self._idle  # one that starves does not look busy
         fault: EngineUnavailable | None = None

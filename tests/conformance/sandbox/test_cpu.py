@@ -65,7 +65,7 @@ async def test_a_sandbox_that_computes_on_a_full_host_gives_way(
         await say(one, "while :; do :; done &")
         await runtime.weigh()
         await asyncio.sleep(0.5)
-        monkeypatch.setattr(HostTime, "used_since", lambda *_: 0.5)
+        monkeypatch.setattr(HostTime, "used_since", lambda *_: 0.4)
         await runtime.weigh()
         assert await weights() == (0, 0), "there is a CPU left"
         monkeypatch.setattr(HostTime, "used_since", lambda *_: 0.99)

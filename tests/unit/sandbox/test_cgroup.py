@@ -87,6 +87,7 @@ def test_the_layer_of_a_process(tmp_path: Path, root: str, expected: str) -> Non
     [
         ("cpuacct/docker/{}/cpuacct.usage", "2500000000\n"),
         ("cpu,cpuacct/system.slice/docker-{}.scope/cpuacct.usage", "2500000000\n"),
+        ("cpu,cpuacct/{}/cpuacct.usage", "2500000000\n"),
         ("docker/{}/cpu.stat", "usage_usec 2500000\nuser_usec 1\n"),
         ("system.slice/docker-{}.scope/cpu.stat", "usage_usec 2500000\nuser_usec 1\n"),
     ],

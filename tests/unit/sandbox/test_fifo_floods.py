@@ -55,9 +55,11 @@ async def test_a_flood_is_read_whole_and_once_in_a_pause(tmp_path: Path) -> None
         assert reader.total == _BYTES
         assert reader.flooded_at
         assert min(then - now for now, then in pairwise(reader.flooded_at)) > 0.9 * fifos._PAUSE_S
+        before, last = reader.flooded_at[-2:]
+        assert last - before > 2 * fifos._PAUSE_S, "a long flood is read more slowly"
         # what the next action says first is read at once again
         ends.write(b"true\n")
-        await asyncio.sleep(2 * fifos._PAUSE_S)
+        await asyncio.sleep(2 * fifos._LONGEST_PAUSE_S)
         out = os.open(tmp_path / "io/out", os.O_WRONLY)
         os.write(out, b"y")
         os.close(out)

@@ -1,4 +1,4 @@
-"""Which sandboxes give way on a host whose CPUs are all in use."""
+"""Which sandboxes give way on a busy host."""
 
 from pathlib import Path
 
