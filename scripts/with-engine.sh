@@ -50,10 +50,11 @@ start() {
     names /var/run/docker.pid dockerd || rm -f /var/run/docker.pid
     names "$containerd_pid" containerd || rm -f "$containerd_pid"
     echo "starting dockerd (log: $state/dockerd.log)" >&2
+    set -- --add-runtime runsc="$here/runsc.sh"
+    # sandboxes beside our servers, not below /docker (docs/load.md says why); systemd's groups need no such thing
+    [ -d /run/systemd/system ] || set -- "$@" --cgroup-parent=/
     # GOGC, which runc and the shims inherit: they collect garbage less often, for a tenth less CPU for each container
-    # cgroup-parent: sandboxes beside our servers, not below /docker; docs/load.md says why
-    GOGC=400 setsid nohup dockerd --cgroup-parent=/ --add-runtime runsc="$here/runsc.sh" \
-        >"$state/dockerd.log" 2>&1 </dev/null 8>&- 9>&- &
+    GOGC=400 setsid nohup dockerd "$@" >"$state/dockerd.log" 2>&1 </dev/null 8>&- 9>&- &
     started=$!
     echo "$started" >"$state/pid"
     end=$(($(date +%s) + start_timeout_s))
