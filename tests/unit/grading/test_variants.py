@@ -174,57 +174,6 @@ def test_django_styles_and_docstrings() -> None:
     assert [unit.name for unit in newer] == ["OverrideTests.test_mode"]
 
 
-_CASES = """
-    @pytest.mark.parametrize("text, rgb", [("f80", (255, 136, 0)), ("#", (1, 2, 3)), ("a", (4, 5, 6))])
-    def test_parse(text, rgb):
-        assert parse(text) == rgb
-    """
-
-
-def test_a_case_is_altered_without_the_others() -> None:
-    ids = [f"tests/test_a.py::test_parse[{case}]" for case in ("f80-rgb0", "#-rgb1", "a-rgb2")]
-    found = made(_CASES, ids[0], ids[2], kept=(ids[1],))
-    assert [unit.tests for unit in found] == [(ids[0],), (ids[2],)]
-    for unit, own in zip(found, ("255, 136, 0", "4, 5, 6"), strict=True):
-        assert all(own not in line and "(1, 2, 3)" in line for line in lines(_CASES, unit))
-
-
-def test_a_case_that_is_named_after_its_value_gets_another_name_altered_or_not() -> None:
-    """From an old name beside a new value any code could detect the variant."""
-    text = """
-        @pytest.mark.parametrize("text, price", [("a", "4.90"), ("b", "2.90")])
-        def test_price(text, price):
-            assert f(text) == Decimal(price)
-        """
-    ids = ("tests/test_a.py::test_price[a-4.90]", "tests/test_a.py::test_price[b-2.90]")
-    (unit,) = made(text, *ids)
-    assert set(unit.tests) == set(ids)
-    assert lines(text, unit) == {"assert f(text) != Decimal(price)"}
-    assert made(text, ids[0], kept=ids[1:]) == []  # the other one must stay as it is
-
-    text = "import pytest\n" + textwrap.dedent(text)
-    (unit,) = made(text, ids[0], kept=ids[1:])
-    assert unit.tests == ids[:1]
-    (alias,) = unit.aliases
-    word = alias.removeprefix("tests/test_a.py::test_price[").removesuffix("]")
-    assert unit.back == {alias: ids[0]} and word not in ids[0]
-    true = edited(text.encode(), [], unit.label).decode()
-    assert f'''[pytest.param("a", "4.90", id="{word}"), ("b", "2.90")]''' in true
-    for variant in unit.variants:
-        false = edited(text.encode(), [variant], unit.label).decode()
-        assert f''', id="{word}"), ("b", "2.90")]''' in false and false != true and "4.90" not in false
-
-
-def test_ids_of_their_own_let_the_value_change() -> None:
-    text = """
-        @pytest.mark.parametrize("text, price", [pytest.param("a", 4, id="one"), pytest.param("b", 2, id="two")])
-        def test_price(text, price):
-            assert f(text) == price
-        """
-    (unit,) = made(text, "tests/test_a.py::test_price[two]", kept=("tests/test_a.py::test_price[one]",))
-    assert all('"a", 4' in line and '"b", 2,' not in line for line in lines(text, unit))
-
-
 def test_names_that_are_used_for_more_than_the_expectation_stay() -> None:
     text = """
         def test_x():
@@ -317,47 +266,6 @@ def test_a_text_gets_another_number_or_its_words_in_another_order(said: str, loo
     assert any(char.isdigit() for char in said) or sorted(text.split()) == sorted(said.split())
 
 
-def test_what_the_repository_has_word_for_word_is_known() -> None:
-    base = "def test_x():\n    assert f() == 1\n\ndef test_y():\n    assert f() == 2\n"
-    text = base.replace("== 2", "== 3")
-    ids = [f"tests/test_a.py::test_{name}" for name in "xy"]
-    files = {"tests/test_a.py": text.encode()}
-    found = units(files, ids, [], seed="", base={"tests/test_a.py": base.encode()})
-    assert [unit.public for unit in found] == [True, False]
-    rows = "@p.mark.parametrize('n, m', [({})])\ndef test_x(n, m):\n    assert f(n) == [m]\n"
-    before, after = rows.format("1, [2]"), rows.format("1, [2]), (3, [4]")
-    ids = [f"tests/test_a.py::test_x[{case}]" for case in ("1-m0", "3-m1")]
-    found = units(
-        {"t/test_a.py": after.encode()}, [f"t/{one[6:]}" for one in ids], [], seed="", base={"b.py": before.encode()}
-    )
-    assert [unit.public for unit in found] == [True, False]
-
-
-GROWN = {
-    "a line": ("    assert f(1) == 10\n    for n in 1, 2:\n        assert g(n) == 20\n", "    assert f(2) == 30\n"),
-    "a row": ("    for n, m in (\n        (1, 10),\n        (2, 20),\n", "        (3, 30),\n"),
-    "a key": ("    wanted = {\n        'a': (10, 20),\n", "        'b': (30, 30),\n"),
-}
-_ENDS = {"a line": "", "a row": "    ):\n        assert f(n) == m\n", "a key": "    }\n    assert f() == wanted\n"}
-
-
-@pytest.mark.parametrize("grown", GROWN)
-@pytest.mark.parametrize("named", [True, False])
-def test_what_a_test_patch_adds_to_a_test_is_altered_first(grown: str, named: bool) -> None:
-    """Code compared each line with the repository's: a line that is missing there tells that its test is altered."""
-    old, new = GROWN[grown]
-    base, text = (f"def test_x():\n{body}{_ENDS[grown]}".encode() for body in (old, old + new))
-    before = {"t/test_a.py": base}
-    if named:
-        (unit,) = units({"t/test_a.py": text}, ["t/test_a.py::test_x"], [], seed="", base=before)
-    else:
-        (unit,) = unnamed_units({"t/test_a.py": text}, seed="", base=before)
-    lines = set(base.split(b"\n"))
-    compared = [bool(lines - set(edited(text, [variant]).split(b"\n"))) for variant in unit.variants]
-    assert [variant.public for variant in unit.variants] == compared == sorted(compared)
-    assert not compared[0] and compared[-1] and not unit.public
-
-
 def test_values_of_a_sequence_are_altered_together_first() -> None:
     """Code that takes expected values from the test, where they add up as right ones must, would refuse all others."""
     unit, _ = only("def test_x():\n    assert split(10000, 3) == [3334, 3333, 3333]\n")
@@ -374,18 +282,6 @@ def test_what_cannot_be_arranged_otherwise_is_not(expected: str) -> None:
     unit, _ = only(f"def test_x():\n    assert f() == {expected}\n")
     shifted = [variant for variant in unit.variants if variant.kind == "order"]
     assert len(shifted) == (expected == "(5, 5)"), "other numbers of the same sum"
-
-
-def test_without_names_the_cases_are_altered_too() -> None:
-    """Otherwise the only variant is the negated test, which code that copies expected values from it fails."""
-    text = (
-        b"import pytest\n@pytest.mark.parametrize(('n', 'parts'), [(5, [2, 2, 1]), (7, [3, 2, 2])])\n"
-        b"def test_split(n, parts):\n    assert split(n) == parts\n"
-    )
-    (unit,) = unnamed_units({"tests/test_a.py": text}, seed="1")
-    assert unit.name == "test_split"
-    kinds = [variant.kind for variant in unit.variants]
-    assert kinds[:2] == ["order", "order"] and "value" in kinds
 
 
 def test_variants_of_one_assertion_take_turns_with_those_of_others() -> None:
