@@ -208,6 +208,19 @@ class Grading:
             return Texts(await grader.test_files(instance, sandbox, timeout_s=self._bounds.setup_s), base)
 
     async def _verdict(self, request: GradeRequest, aside: Aside) -> Verdict:
+        if (verdict := await self._without_patch(request)) is not None:
+            return verdict
+        assert request.patch is not None  # `_without_patch` answers such requests
+        screened = await self._screened(request.instance, request.patch)
+        if (verdict := await self._refused(request, screened)) is not None:
+            return verdict
+        verdict = await self._tested(request, screened)
+        if self.confirming is None:
+            return verdict
+        return await self.confirming.confirm(request.instance, screened.patch, verdict, aside)
+
+    async def _without_patch(self, request: GradeRequest) -> Verdict | None:
+        """The verdict where no patch is looked at: the instance cannot be graded, or there is no patch."""
         instance = request.instance
         if instance.grader is None:
             cause = f"the instance has no grader: {instance.ungradable_because or 'its row names none'}"
@@ -217,25 +230,35 @@ class Grading:
             return ungraded(request, VerdictName.EMPTY_PATCH, mask=False, cause=request.patch_cause or why)
         if ungradable := (await self.finding(instance, await self._containers.image_digest(instance))).ungradable:
             return ungraded(request, VerdictName.INFRA, mask=True, cause=ungradable)
+        return None
+
+    async def _screened(self, instance: TaskInstance, patch: bytes) -> Screened:
         if instance.carried:
-            screened = Screened(request.patch, (), ())  # no diff, so there are no sections to read
-        else:
-            # In a thread: reading the largest patches takes a second.
-            screened = await asyncio.to_thread(screen, request.patch, instance, self._runner_files)
+            return Screened(patch, (), ())  # no diff, so there are no sections to read
+        # In a thread: reading the largest patches takes a second.
+        return await asyncio.to_thread(screen, patch, instance, self._runner_files)
+
+    async def _refused(self, request: GradeRequest, screened: Screened) -> Verdict | None:
+        """The verdict on a patch that no container is made for."""
         if screened.runner_files and self._runner_files == "refuse":
             cause = f"the patch touches the test runner's own files: {', '.join(screened.runner_files[:5])}"
             verdict = ungraded(request, VerdictName.TAMPERED, mask=False, cause=cause)
-            return replace(verdict, runner_files=screened.runner_files)
-        if screened.patch and (why := await self._misread(instance, screened.patch)):
+        elif screened.patch and (why := await self._misread(request.instance, screened.patch)):
             verdict = ungraded(request, VerdictName.PATCH_FAILED, mask=False, cause=f"the patch is refused: {why}")
-            return replace(verdict, runner_files=screened.runner_files)
+        else:
+            return None
+        return replace(verdict, runner_files=screened.runner_files)
+
+    async def _tested(self, request: GradeRequest, screened: Screened) -> Verdict:
+        """The verdict of the tests, before any confirming run. Raises ServiceError."""
+        instance = request.instance
         attempt = await self._attempts.run(instance, screened.patch, request.sid)
         known = await self.finding(instance, attempt.image_digest)
         run, f2p_total, p2p_total = without(instance, attempt.run, known.quarantined)
         mask, why = False, ""
         if not attempt.blamed:
             mask, why = await self._calibration.mask(instance, run, timeout_s=self._bounds.tests_of(instance))
-        verdict = Verdict(
+        return Verdict(
             run.name,
             mask,
             run.cause + why,
@@ -262,9 +285,6 @@ class Grading:
             excerpts=await excerpts(run.log, (*run.f2p_failed, *run.p2p_failed)),
             score=run.score,
         )
-        if self.confirming is None:
-            return verdict
-        return await self.confirming.confirm(instance, screened.patch, verdict, aside)
 
     async def _misread(self, instance: TaskInstance, patch: bytes) -> str:
         if instance.carried:
