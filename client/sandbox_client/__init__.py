@@ -19,6 +19,8 @@ from sandbox_client.errors import (
 from sandbox_client.hashing import instance_hash
 from sandbox_client.timeouts import Timeouts
 
+__version__ = "0.1.0"
+
 __all__ = [
     "AnswerError",
     "BadAnswer",

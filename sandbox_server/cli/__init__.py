@@ -5,9 +5,11 @@ Only the requested verb's module is imported, so that `--help` and `hash` answer
 
 import importlib
 import sys
+from typing import Annotated
 
 import typer
 
+from sandbox_server import __version__
 from sandbox_server.errors import ServiceError
 
 VERBS = {
@@ -40,6 +42,7 @@ def main() -> None:
         add_completion=False,
         pretty_exceptions_enable=False,
     )
+    root.callback()(_root)
     asked = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), "")
     for verb, help_text in VERBS.items():
         if verb == asked:
@@ -51,6 +54,20 @@ def main() -> None:
     except ServiceError as error:
         typer.echo(f"error: {error.detail}", err=True)
         sys.exit(1)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"sandbox-server {__version__}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Take the options that stand before a verb."""
 
 
 def _add(root: typer.Typer, verb: str, app: typer.Typer) -> None:
