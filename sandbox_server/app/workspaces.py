@@ -29,7 +29,6 @@ async def open_mirrors(settings: Settings) -> AsyncIterator[Mirrors]:
             fetch_timeout_s=settings.repository_fetch_timeout_s,
             silence_s=settings.repository_silence_s,
             attempts=settings.repository_attempts,
-            pause_s=settings.repository_pause_s,
             concurrency=settings.repository_fetches,
             max_bytes=settings.repositories_max_mb << 20,
         )

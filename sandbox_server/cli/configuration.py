@@ -22,6 +22,11 @@ def load() -> settings.Settings:
         raise SystemExit("\n".join(f"error: {_told(fault)}" for fault in error.errors())) from None
 
 
+def without_effect() -> list[str]:
+    """A sentence for each variable in the environment that was a setting once."""
+    return [f"{name} has no effect any more: {why}" for name, why in settings.REMOVED.items() if name in os.environ]
+
+
 def _told(fault: "ErrorDetails") -> str:
     said = fault["msg"].removeprefix("Value error, ")
     if not fault["loc"]:  # several settings together, which the text names

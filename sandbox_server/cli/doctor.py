@@ -23,7 +23,7 @@ from sandbox_server.cli import api, configuration
 from sandbox_server.errors import ServiceError
 from sandbox_server.grading.drift import PART, drifted
 from sandbox_server.images.engine_disk import used_pct
-from sandbox_server.settings import Settings
+from sandbox_server.settings import REMOVED, Settings
 from sandbox_server.state.connection import Connection
 from sandbox_server.state.embedded import find_binary
 from sandbox_server.state.keys import Keys
@@ -84,9 +84,11 @@ async def _settings(settings: Settings) -> str:
     known = {f"SANDBOX_{name.upper()}" for name in Settings.model_fields}
     given = {name for name in os.environ if name.startswith("SANDBOX_")}
     said = f"{len(given & known)} given as variables"
-    for name in sorted(given - known):  # most are other programs'; a misspelled setting would be ignored silently
+    # most are other programs'; a misspelled setting would be ignored silently
+    for name in sorted(given - known - REMOVED.keys()):
         if meant := difflib.get_close_matches(name, known, 1, _ALIKE):
             said += f"; {name} is none of the server's settings: is {meant[0]} meant?"
+    said += "".join(f"; {sentence}" for sentence in configuration.without_effect())
     entries = (entry.get_secret_value().rstrip("=") for entry in (*settings.api_keys, *settings.view_keys))
     if short := sum(len(entry.rpartition("=")[2]) < _KEY_CHARACTERS for entry in entries):
         said += f"; {short} API keys have under {_KEY_CHARACTERS} characters and can be guessed: openssl rand -hex 32"

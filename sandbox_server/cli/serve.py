@@ -141,6 +141,8 @@ def run(settings: Settings, build: Build) -> None:
         logging.getLogger("uvicorn.error").addFilter(lambda _: opening.error is None)
     with listener:
         log.info("starting", host=settings.host, port=settings.port, node=settings.node_id)
+        for sentence in configuration.without_effect():
+            log.warning(sentence)
         server = _Server(config, app.state, stop_s=settings.stop_s)
         app.state.stop = server.stop
         gc.collect()  # collect garbage of the imports before the freeze

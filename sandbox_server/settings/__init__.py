@@ -32,6 +32,13 @@ GROUPS: tuple[type[BaseModel], ...] = (
 """In the order of docs/settings.md."""
 
 
+REMOVED = {
+    "SANDBOX_FORWARD_TIMEOUT_S": "it follows from SANDBOX_START_TIMEOUT_S and the other limits on answering",
+    "SANDBOX_REPOSITORY_PAUSE_S": "the pause is 2 s, then twice as long; SANDBOX_REPOSITORY_ATTEMPTS says how often",
+}
+"""Variables that were settings once -> why they have no effect any more."""
+
+
 # The bases stand in reverse, because pydantic collects fields from the last base to the first.
 class Settings(
     GradingSettings,
@@ -102,6 +109,11 @@ class Settings(
         """Effective SANDBOX_NODE_URL."""
         named = socket.gethostname() if self.host in ("0.0.0.0", "::", "") else self.host
         return (self.node_url or f"http://{named}:{self.port}").rstrip("/")
+
+    @property
+    def forward_timeout_s(self) -> float:
+        """Limit on another node's answer, beyond its own on starts, rewards and actions; a longer end is sent again."""
+        return 1.4 * max(self.start_timeout_s, self.reward_wait_s, self.command_timeout_s + self.action_wait_s)
 
     @property
     def repositories(self) -> Path:

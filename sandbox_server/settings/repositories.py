@@ -35,8 +35,7 @@ class RepositorySettings(BaseModel):
     repository_silence_s: Annotated[float, Field(gt=0)] = 60.0
     """A fetch without progress for this long is stopped."""
     repository_attempts: Annotated[int, Field(ge=1)] = 3
-    """Attempts to fetch before an instance's image counts as unavailable; the next start tries again."""
-    repository_pause_s: Annotated[float, Field(ge=0)] = 2.0
-    """Pause before the second attempt; doubled before each further one."""
+    """Attempts to fetch, 2 s apart and then twice as long, before an instance's image counts as unavailable; the next
+    start tries again."""
     repository_fetches: Annotated[int, Field(ge=1)] = 4
     """Repositories fetched at a time."""

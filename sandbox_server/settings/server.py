@@ -85,8 +85,6 @@ class ServerSettings(BaseModel):
     """Interval between heartbeats of this node."""
     node_ttl_s: Annotated[float, Field(gt=0)] = 15.0
     """A node without a heartbeat for this long counts as dead, and its sessions move to other nodes."""
-    forward_timeout_s: float = 420.0
-    """Timeout of a request forwarded to another node; longer than any limit on answering."""
     restore: Literal["replay", "off"] = "replay"
     """What happens to a dead node's session when it is next used: replay runs its actions again in a fresh container;
     off gives it up (verdict infra, masked)."""

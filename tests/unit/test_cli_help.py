@@ -40,6 +40,20 @@ def test_doctor_names_a_misspelled_setting(monkeypatch: pytest.MonkeyPatch) -> N
     assert "is SANDBOX_COMMAND_TIMEOUT_S meant?" in told and "SANDBOX_URL" not in told
 
 
+def test_doctor_names_a_setting_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operator's file goes on to set what nothing reads, and nothing says so."""
+    monkeypatch.setenv("SANDBOX_FORWARD_TIMEOUT_S", "900")
+    told = asyncio.run(doctor._settings(Settings()))
+    assert "SANDBOX_FORWARD_TIMEOUT_S has no effect any more: it follows from" in told and "meant" not in told
+
+
+def test_another_node_may_take_as_long_as_its_own_limits() -> None:
+    """With SANDBOX_START_TIMEOUT_S=600 a forwarded start was cut off after 420 s."""
+    assert Settings().forward_timeout_s == 420
+    assert Settings(start_timeout_s=600).forward_timeout_s > 600
+    assert Settings(reward_wait_s=900).forward_timeout_s > 900
+
+
 def test_doctor_counts_short_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """Guesses are not slowed down, so a key is as safe as it is long; the name before it does not count."""
     monkeypatch.setenv("SANDBOX_API_KEYS", f"0123456789abcdef,a-name-of-19-letters=guess-me,bob={'f' * 16}==")
