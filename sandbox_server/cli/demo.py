@@ -6,7 +6,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -111,6 +111,12 @@ def _drive(client: httpx.Client, sample: Sample) -> int:
     """Run all answers to one sample concurrently and print them; return how many were not as expected."""
     with ThreadPoolExecutor(len(EXPECTED)) as pool:
         rollouts = list(pool.map(lambda answer: _rollout(client, sample, answer), EXPECTED))
+    show(sample, rollouts)
+    return sum(bool(rollout.problem) for rollout in rollouts)
+
+
+def show(sample: Sample, rollouts: Sequence[Rollout]) -> None:
+    """Print a table of rollouts of one sample."""
     typer.echo(f"\n{sample.instance_id}: {sample.title}")
     typer.echo(
         f"  {'':6}{'start':>8}{'actions':>16}{'postprocess':>13}{'grading':>9}"
@@ -118,7 +124,6 @@ def _drive(client: httpx.Client, sample: Sample) -> int:
     )
     for rollout in rollouts:
         typer.echo("  " + _line(rollout))
-    return sum(bool(rollout.problem) for rollout in rollouts)
 
 
 def _line(rollout: Rollout) -> str:

@@ -1,6 +1,7 @@
 """The command line beside a running server."""
 
 import json
+import re
 import signal
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import httpx
 import pytest
 
 from tests.conftest import ROOT
+from tests.documents import blocks
 
 from .forking import forker
 from .serving import SCRIPTED, Server, engine, until
@@ -30,9 +32,18 @@ def test_sessions(live: Server) -> None:
 def test_doctor(live: Server, sample_images: dict[str, str], tmp_path: Path) -> None:
     """A healthy machine is reported as broken, or one that lacks an image as healthy."""
     sound = Server(tmp_path, ROOT / "examples" / "instances.jsonl", {})
-    assert "FAIL" not in sound.cli("doctor")
+    healthy = sound.cli("doctor")
+    assert "FAIL" not in healthy
     told = live.cli("doctor", code=1)
     assert told.count("FAIL") == 1 and "samples__absent-1" in told
+    (picture,) = blocks("README.md", "## When something is wrong")
+    real = {_plain(line, sound.node) for line in healthy.splitlines()} | {_plain(told.splitlines()[-1], live.node)}
+    assert {_plain(line, "readme") for line in picture.text.splitlines()} - {"..."} <= real
+
+
+def _plain(line: str, node: str) -> str:
+    """A line of doctor's without what differs between machines: numbers, paths, versions, how shells are reached."""
+    return re.sub(r"\S*[\d/]\S*", "#", line.partition(";")[0].replace(node, "NODE"))
 
 
 @pytest.mark.alone  # it removes images that others' starts have found

@@ -13,20 +13,21 @@ import httpx
 import pytest
 
 from tests.conftest import ROOT
+from tests.documents import blocks
 
 from .serving import free_port, serving, until
 
 PAGES = {
-    "verifiers_v1": ("ecosystem.md", "### verifiers 0.4"),
-    "verl/beside-verl-trl": ("ecosystem.md", "### TRL"),
-    "inspect_ai": ("ecosystem.md", "### inspect_ai"),
-    "mini": ("ecosystem.md", "### mini-swe-agent"),
-    "swerex": ("ecosystem.md", "### SWE-ReX"),
-    "e2b-newest": ("boxes.md", "# Boxes"),
-    "mcp": ("agents.md", "### A token in place of a key"),
-    "openenv": ("agents.md", "## OpenEnv"),
-    "verifiers": ("code-search.md", "### verifiers"),
-    "skyrl": ("code-search.md", "### SkyRL"),
+    "verifiers_v1": ("docs/ecosystem.md", "### verifiers 0.4"),
+    "verl/beside-verl-trl": ("docs/ecosystem.md", "### TRL"),
+    "inspect_ai": ("docs/ecosystem.md", "### inspect_ai"),
+    "mini": ("docs/ecosystem.md", "### mini-swe-agent"),
+    "swerex": ("docs/ecosystem.md", "### SWE-ReX"),
+    "e2b-newest": ("docs/boxes.md", "# Boxes"),
+    "mcp": ("docs/agents.md", "### A token in place of a key"),
+    "openenv": ("docs/agents.md", "## OpenEnv"),
+    "verifiers": ("docs/code-search.md", "### verifiers"),
+    "skyrl": ("docs/code-search.md", "### SkyRL"),
 }
 """Environment, and a folder of its `share` -> the page and the heading over the lines."""
 ELSEWHERE = {"skyrl", "sweagent"}
@@ -59,23 +60,6 @@ def newcomer(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[d
             yield {"SANDBOX_URL": server.url, "SCRIPTED_BASE_URL": url, "SCRIPTED_API_KEY": "none"}
         finally:
             policy.terminate()
-
-
-def blocks(page: str, heading: str) -> list[tuple[str, str]]:
-    """(language, text) of each block of code below the heading, up to the next one."""
-    found: list[tuple[str, str]] = []
-    language, text, below = "", "", False
-    for line in (ROOT / "docs" / page).read_text().splitlines(keepends=True):
-        if line.startswith("```"):
-            if language and below:
-                found.append((language, text))
-            language, text = "" if language else line[3:].strip(), ""
-        elif language:
-            text += line
-        elif line.startswith("#"):
-            below = line.startswith(heading)
-    assert found, f"{page} has no lines below {heading}"
-    return found
 
 
 def installable(line: str) -> None:
@@ -121,8 +105,9 @@ def test_the_lines_run_as_written(
         "no_proxy": "*",
     }
     given = blocks(*PAGES[environment])
-    for number, (language, text) in enumerate(given):
-        output = next((after for kind, after in given[number + 1 : number + 2] if kind == "text"), "")
+    for number, block in enumerate(given):
+        language, text = block.language, block.text
+        output = next((after.text for after in given[number + 1 : number + 2] if after.language == "text"), "")
         if language == "sh" and BY_HAND not in text:
             lines = text.splitlines(keepends=True)
             for line in lines:
@@ -188,7 +173,7 @@ def test_verls_lines_are_a_configuration_of_verl(beside: str, missing: Callable[
     """A page whose keys veRL does not know, or whose quotes its shell or Hydra takes for something else."""
     for_bash = ""
     for heading in ("## 2. The agent loop", "## 3. veRL's own tool loop"):
-        for_bash += " ".join(text for language, text in blocks("verl.md", heading) if language == "sh")
+        for_bash += " ".join(block.text for block in blocks("docs/verl.md", heading) if block.language == "sh")
     for_bash = for_bash.replace("python -m verl.trainer.main_ppo", "").replace("...\n", "\\\n").replace("\\\n", " ")
     split = ["bash", "-euc", f"printf '%s\\0' {' '.join(for_bash.splitlines())}"]
     words = subprocess.run(split, env={"KEY": "k", "PWD": "/"}, capture_output=True, text=True, check=True).stdout
@@ -200,13 +185,13 @@ def test_verls_lines_are_a_configuration_of_verl(beside: str, missing: Callable[
 
 def test_nemo_gyms_lines_name_our_provider(missing: Callable[[str], None]) -> None:
     """A configuration that NeMo Gym reads otherwise."""
-    ((_, text),) = [block for block in blocks("ecosystem.md", "### NeMo Gym") if block[0] == "yaml"]
+    (lines,) = [block for block in blocks("docs/ecosystem.md", "### NeMo Gym") if block.language == "yaml"]
     paths = [ROOT / ".cache" / "sdk" / "nemo_gym" / "share" / "beside-nemo_gym-0.7.0", ROOT / "client"]
-    assert "sandbox_service" in in_environment(missing, "nemo_gym", paths, PROVIDED, text)
+    assert "sandbox_service" in in_environment(missing, "nemo_gym", paths, PROVIDED, lines.text)
 
 
 def test_prime_rls_lines_are_a_configuration_of_verifiers(missing: Callable[[str], None]) -> None:
     """A field that verifiers refuses, or an environment that is not ours. (prime-rl itself is not on PyPI.)"""
-    ((_, text),) = [block for block in blocks("ecosystem.md", "### verifiers 0.4") if block[0] == "toml"]
-    told = in_environment(missing, "verifiers_v1", [ROOT / "client", *OWN["verifiers_v1"]], SOURCED, text)
+    (lines,) = [block for block in blocks("docs/ecosystem.md", "### verifiers 0.4") if block.language == "toml"]
+    told = in_environment(missing, "verifiers_v1", [ROOT / "client", *OWN["verifiers_v1"]], SOURCED, lines.text)
     assert told == '["sandbox_client.verifiers_v1", 30, ["bash", "submit"], "subprocess"]\n'

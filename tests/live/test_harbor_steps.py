@@ -10,7 +10,9 @@ import pytest
 from sandbox_client import SandboxClient, Session
 
 from tests.conftest import ROOT
+from tests.documents import blocks, play
 
+from .reader import shell
 from .serving import Server
 
 TASK = ROOT / "examples" / "harbor" / "steps"
@@ -111,6 +113,18 @@ def test_the_solutions_in_order_earn_one(steps: Server) -> None:
     assert (told["before"], told["next"], told["strategy"]) == (FIRST, "", "mean") and "uploads" not in told
     told = steps.cli("instances", "verify", SECOND)
     assert f"ok    {SECOND}  gold resolved, empty unresolved" in told, told
+
+
+def test_as_the_document_shows_it(steps: Server) -> None:
+    """Somebody plays the steps by curl, as in docs/instances.md, and gets other answers than it prints."""
+    (transcript,) = blocks("docs/instances.md", "### Several steps")
+    failed = steps.begin(FIRST)
+    steps.finish(failed)
+    meanwhile = {
+        "after solve.sh of the first step": lambda sids: steps.run(sids["1043893958898456"], SUM),
+        "after solve.sh of the second, which is the last": lambda sids: steps.run(sids["3458660472839874"], REPORT),
+    }
+    play(transcript, shell(steps), {"7996329394264575": failed}, meanwhile)
 
 
 def test_a_separate_verifier_sees_artifacts_and_the_next_step_sees_all(steps: Server, tmp_path: Path) -> None:

@@ -17,8 +17,11 @@ from typing import Any, ClassVar
 import httpx
 import pytest
 
+from tests.documents import blocks, play
+
 from . import forking
 from .fleet import fleet, on
+from .reader import shell
 from .serving import UNREAD, Server, serving, until
 
 _PROMPT = "(copy)"
@@ -143,6 +146,28 @@ def test_a_person_looks_around(server: Server, finished: str) -> None:
     assert person.ends() == 7, "the shell's own exit code, after Ctrl-D"
     until(lambda: not server.containers(f"sid={copy}"), what="the copy gone")
     assert server.get(f"/v1/boxes/{copy}")["state"] == "ended"
+
+
+def test_as_the_document_shows_it(server: Server) -> None:
+    """Somebody looks around as in docs/forks.md and sees something else."""
+    by_hand, by_script = blocks("docs/forks.md", "## Look around")
+    sid = server.begin(UNREAD)
+    for command in ("cd ledger", "echo >> __init__.py", "ls"):
+        server.run(sid, command)
+    _, told, *shown = by_hand.text.splitlines()
+    person, printed = Person(server, sid), [told.partition("; ")[2]]
+    for line in shown:
+        prompt, is_typed, command = line.removeprefix(_PROMPT).partition("# ")
+        if not is_typed:
+            printed.append(line)
+            continue
+        seen = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", person.sees(f"{prompt}#"))
+        assert all(text in seen for text in printed), seen
+        person.type(f"{command}\r")
+        printed = []
+    assert person.ends() == 0
+    play(by_script, shell(server), {"8855507792260185": sid})
+    server.finish(sid)
 
 
 def test_a_copy_counts_nowhere(server: Server, finished: str) -> None:

@@ -11,6 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.documents import blocks, play
+
+from .reader import shell
 from .serving import UNGRADED, UNREAD, Server, bash, editor, engine, serving, until
 
 _REPO = "/workspace/samples__ledger__1.2"
@@ -42,6 +45,8 @@ def test_a_session_is_as_it_was(server: Server) -> None:
     asleep(server, sid)
     shown = server.session(sid)
     assert (shown["state"], shown["container_id"], shown["actions"]) == ("live", "", 5)
+    (shows_it,) = blocks("docs/forks.md", "## Sleep")
+    play(shows_it, shell(server), {"2071489127163913": sid})
     until(lambda: former not in _ids(server), 20, "its container gone")
     assert _body(server.run(sid, look)) == before
     shown = server.session(sid)
