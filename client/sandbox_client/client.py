@@ -100,10 +100,7 @@ class SandboxClient:
             retry_s=self._timeouts.start_s,
             attempt_s=self._timeouts.start_attempt_s,
         )
-        sids = answer.get("sids")
-        if not isinstance(sids, list) or not sids:
-            raise BadAnswer("the answer to a group's start holds no sids")
-        return [str(sid) for sid in sids]
+        return _sids(answer, "a group's start")
 
     async def fork(self, sid: str, n: int = 1, *, at: int | None = None) -> list[str]:
         """Start `n` sessions that go on where this one is, or was after its action number `at`; return their sids.
@@ -121,10 +118,7 @@ class SandboxClient:
             attempt_s=self._timeouts.start_attempt_s,
             idempotency_key=uuid.uuid4().hex,
         )
-        sids = answer.get("sids")
-        if not isinstance(sids, list) or not sids:
-            raise BadAnswer("the answer to a fork holds no sids")
-        return [str(one) for one in sids]
+        return _sids(answer, "a fork")
 
     async def rollback(self, sid: str, to: int) -> str:
         """Take a session back to where it was after its action number `to` (0: before the first one).
@@ -358,6 +352,13 @@ class SandboxClient:
 def _finished_alone(sid: str, ending: asyncio.Future[NextStep | None]) -> None:
     if not ending.cancelled() and (error := ending.exception()):
         _LOGGER.error("session %s could not be finished: %s", sid, error)
+
+
+def _sids(answer: Mapping[str, Any], request: str) -> list[str]:
+    sids = answer.get("sids")
+    if not isinstance(sids, list) or not sids:
+        raise BadAnswer(f"the answer to {request} holds no sids")
+    return [str(sid) for sid in sids]
 
 
 def _number(instance: str | int) -> int:

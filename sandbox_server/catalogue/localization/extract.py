@@ -118,10 +118,8 @@ def _truth(changes: Sequence[FileChange], tree: Tree | None, no_tree: str, suffi
                 found[path] = located(found[path], text)
     created = {_shown(change.new) for change in changes if change.new is not None and change.new != change.old}
     modules, entities, missing = _levels(found, texts, "" if tree else no_tree)
-    twice = [
-        path for path, count in Counter(_shown(it.old) for it in changes if it.old is not None).items() if count > 1
-    ]
-    twice = [path for path in twice if path not in left_out]
+    counts = Counter(_shown(change.old) for change in changes if change.old is not None)
+    twice = [path for path, count in counts.items() if count > 1 and path not in left_out]
     missing |= dict.fromkeys(twice, "the patch changes it in two places apart")
     whole = not missing
     return Truth(
