@@ -8,8 +8,8 @@ from functools import partial
 from sandbox_server.app.foundation import Foundation
 from sandbox_server.app.limits import box_policy, in_catalogue, snapshot_bounds, template_bounds
 from sandbox_server.app.session_parts import SessionParts
-from sandbox_server.boxes.allowed import AllowedImages
-from sandbox_server.boxes.bases import Bases
+from sandbox_server.boxes.allowed_images import AllowedImages
+from sandbox_server.boxes.base_images import BaseImages
 from sandbox_server.boxes.boxes import Boxes
 from sandbox_server.boxes.catching_up import BoxCatchingUp
 from sandbox_server.boxes.copies import Copies
@@ -19,9 +19,9 @@ from sandbox_server.boxes.hibernation import BoxHibernation, HibernationConfig
 from sandbox_server.boxes.kind import BoxesKind
 from sandbox_server.boxes.lives import BoxLives
 from sandbox_server.boxes.measures import Measures
+from sandbox_server.boxes.monitoring import BoxMonitoring
 from sandbox_server.boxes.planning import BoxPlans
 from sandbox_server.boxes.policy import BoxPolicy
-from sandbox_server.boxes.seen import BoxSeen
 from sandbox_server.boxes.session_boxes import SessionBoxes
 from sandbox_server.boxes.sleeping import BoxSleep
 from sandbox_server.boxes.snapshots import BoxSnapshots
@@ -42,7 +42,7 @@ class BoxParts:
 
     kind: BoxesKind
     boxes: Boxes
-    seen: BoxSeen
+    seen: BoxMonitoring
     creation: BoxCreation
     copies: Copies
     sleep: BoxSleep
@@ -80,13 +80,13 @@ async def open_boxes(settings: Settings, base: Foundation, sessions: SessionPart
         )
         stack.push_async_callback(templates.close)
         states = BoxStates(runtime, checkpoints.checkpoints, timeout_s=settings.checkpoint_timeout_s)
-        bases = Bases(runtime, box_images, templates)
+        bases = BaseImages(runtime, box_images, templates)
         sleep = BoxSleep(runtime, data, facts, log, starts, states, bases, policy)
         history, wait_s = BoxHistory(base.database), settings.action_wait_s
         catching_up = BoxCatchingUp(data, facts, history, log)
         lives = BoxLives(runtime, data.store, facts, log, sleep, work.events, catching_up, wait_s=wait_s)
         use = BoxUse(idle_s=settings.box_idle_s)
-        seen = BoxSeen(Measures(runtime), work.events)
+        seen = BoxMonitoring(Measures(runtime), work.events)
         boxes = Boxes(runtime, data, facts, sessions.ownership, ending, catching_up, lives, policy, use)
         snapshots = BoxSnapshots(states, Snapshots(base.database), checkpoints.lasting, state.nodes, node=node)
         plans = BoxPlans(data.store, facts, policy, allowed, templates, bases, states, snapshots)

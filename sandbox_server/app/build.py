@@ -9,7 +9,7 @@ from sandbox_server.app.box_parts import BoxParts, open_boxes
 from sandbox_server.app.data_disk import free_bytes
 from sandbox_server.app.engine import disk_path, engine_disk_of
 from sandbox_server.app.foundation import Foundation, open_foundation
-from sandbox_server.app.gradings import Gradings, open_gradings
+from sandbox_server.app.grading_parts import Gradings, open_gradings
 from sandbox_server.app.parts import Parts
 from sandbox_server.app.session_parts import SessionParts, open_sessions
 from sandbox_server.app.upkeep import Upkeep, upkeep_of

@@ -18,16 +18,16 @@ from starlette.routing import BaseRoute, Route
 from sandbox_server import __version__, plugins, protocols, traces
 from sandbox_server.app import failures, health, rights
 from sandbox_server.app.access import BoundBody, RequireKey, role_of
+from sandbox_server.app.bare_routes import Direct, bare_routes
 from sandbox_server.app.box_use import InUse
-from sandbox_server.app.direct import Direct, bare_routes
+from sandbox_server.app.cors import Cors
 from sandbox_server.app.forward import Forward
 from sandbox_server.app.loop_watch import watched_loop
-from sandbox_server.app.origins import Origins
 from sandbox_server.app.parts import Build, Parts
 from sandbox_server.app.paths import Paths
 from sandbox_server.app.rates import Rates
 from sandbox_server.app.session_token import session_of_token
-from sandbox_server.app.traced import TraceHeader
+from sandbox_server.app.trace_header import TraceHeader
 from sandbox_server.boxes.tunnels import Tunnels
 from sandbox_server.grading.localization import composition
 from sandbox_server.protocols._agents import AgentBounds
@@ -138,7 +138,7 @@ def _add_middleware(app: FastAPI, settings: Settings) -> None:
             of_token=partial(session_of_token, app.state),
         )
     if settings.box_origins:
-        app.add_middleware(Origins, origins=settings.box_origins)
+        app.add_middleware(Cors, origins=settings.box_origins)
     if traces.wanted(os.environ):
         app.add_middleware(TraceHeader)
     traits = [*TRAITS, *(trait for given in _given("TRAITS") for trait in cast(Sequence[Trait], given))]

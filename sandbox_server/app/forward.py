@@ -3,7 +3,7 @@
 The inner parts name the owner (`OwnedElsewhere`); this middleware forwards the request unchanged. If that node does not
 answer, it may be restarting or dead. The request is then given to our own parts again, which know the difference,
 until `patience_s`; after that they answer it. A forwarded request is never forwarded again: the answer is 421, and the
-first server looks up the owner again. Nothing is sent to an address before the node has proved itself (`proving`).
+first server looks up the owner again. Nothing is sent to an address before the node has proved itself (`node_proof`).
 
 A streaming request (`Trait.streams`: an upload, an output that lasts for hours) is relayed as it arrives
 (`app/relay.py`), and only repeated while nothing of its body has been read.
@@ -21,7 +21,7 @@ import httpx
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sandbox_server.app import proving
+from sandbox_server.app import node_proof
 from sandbox_server.app.access import has, send_error
 from sandbox_server.app.relay import HOP_HEADER, MISDIRECTED, UNREACHED, Relay, is_misdirected, of_one_hop
 from sandbox_server.errors import NodeUnreachable, OwnedElsewhere, StateUnavailable
@@ -64,8 +64,8 @@ class Forward:
             return
         request = _Request(scope, receive, keeps=not has(scope, "streams"))
         headers = Headers(scope=scope)
-        if scope["path"] == proving.PATH and (nonce := headers.get(proving.CHALLENGE)):
-            await proving.answer(send, self._nodes().proof(nonce))
+        if scope["path"] == node_proof.PATH and (nonce := headers.get(node_proof.CHALLENGE)):
+            await node_proof.answer(send, self._nodes().proof(nonce))
             return
         said = headers.get(HOP_HEADER)
         # the header must hold the hop secret: else a client could choose the node of its starts
@@ -175,7 +175,7 @@ class Forward:
                     record.url + request.target,
                     headers=request.headers_for(record),
                     content=await request.body(),
-                    extensions=proving.to_node(record),
+                    extensions=node_proof.to_node(record),
                 ) as response:
                     content = b"".join([chunk async for chunk in response.aiter_raw()])
             except UNREACHED as error:

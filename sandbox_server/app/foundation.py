@@ -7,7 +7,7 @@ from functools import partial
 
 from sandbox_server.app.catalogue import open_catalogue
 from sandbox_server.app.engine import open_runtime
-from sandbox_server.app.single import check_name_is_free, only_server
+from sandbox_server.app.server_lock import check_name_is_free, only_server
 from sandbox_server.app.state import State, open_store
 from sandbox_server.app.workspaces import open_workspaces
 from sandbox_server.catalogue.database import Database

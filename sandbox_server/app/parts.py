@@ -11,8 +11,8 @@ from sandbox_server.boxes.commands import Commands
 from sandbox_server.boxes.copies import Copies
 from sandbox_server.boxes.creation import BoxCreation
 from sandbox_server.boxes.forks import BoxForks
+from sandbox_server.boxes.monitoring import BoxMonitoring
 from sandbox_server.boxes.processes import Processes
-from sandbox_server.boxes.seen import BoxSeen
 from sandbox_server.boxes.session_boxes import SessionBoxes
 from sandbox_server.boxes.snapshots import BoxSnapshots
 from sandbox_server.boxes.snapshotting import Snapshotting
@@ -49,7 +49,7 @@ class Parts:
     fleet: FleetView | None = None
     """The nodes, and what they have ready."""
     boxes: Boxes | None = None
-    box_seen: BoxSeen | None = None
+    box_seen: BoxMonitoring | None = None
     """Figures and events of boxes, for their clients."""
     box_creation: BoxCreation | None = None
     copies: Copies | None = None

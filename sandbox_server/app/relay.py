@@ -9,7 +9,7 @@ import httpcore
 import httpx
 from starlette.types import Receive, Scope, Send
 
-from sandbox_server.app import proving
+from sandbox_server.app import node_proof
 from sandbox_server.protocols._by_host import RAW, TARGET, RawConnection, switching
 from sandbox_server.protocols._copying import copied, first_of
 from sandbox_server.state.nodes import NodeRecord
@@ -78,7 +78,7 @@ class Relay:
                 node.url + target,
                 headers=headers,
                 content=self._body() if has_body else None,
-                extensions=proving.to_node(node),
+                extensions=node_proof.to_node(node),
             ) as response:
                 if response.status_code == _SWITCHING and RAW in self._scope:
                     await self._pass(response, self._scope[RAW])

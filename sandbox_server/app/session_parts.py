@@ -8,14 +8,14 @@ from sandbox_server.actions import registry as actions
 from sandbox_server.app import session_config as configs
 from sandbox_server.app.box_work import BoxWork, open_work
 from sandbox_server.app.foundation import Foundation
-from sandbox_server.app.gradings import Gradings
+from sandbox_server.app.grading_parts import Gradings
 from sandbox_server.app.limits import batches_of
 from sandbox_server.app.workspaces import captures_of
 from sandbox_server.boxes.session_work import SessionWork
 from sandbox_server.catalogue.boxes import BoxHistory
 from sandbox_server.catalogue.insight.listing import Listing
-from sandbox_server.checkpoints.lasting import LastingCheckpoints
 from sandbox_server.checkpoints.objects import Objects
+from sandbox_server.checkpoints.permanent import PermanentCheckpoints
 from sandbox_server.checkpoints.shared import SharedCheckpoints
 from sandbox_server.checkpoints.store import Checkpoints
 from sandbox_server.fleet.ownership import Ownership
@@ -31,7 +31,7 @@ from sandbox_server.sessions.ends import Ends
 from sandbox_server.sessions.final_patches import FinalPatches
 from sandbox_server.sessions.forking import Forking
 from sandbox_server.sessions.origins import Origins
-from sandbox_server.sessions.regular import RegularCheckpoints
+from sandbox_server.sessions.regular_checkpoints import RegularCheckpoints
 from sandbox_server.sessions.replay import Replay
 from sandbox_server.sessions.restoring import Restoring
 from sandbox_server.sessions.rollback import Rollback
@@ -52,7 +52,7 @@ class Checkpointed:
 
     checkpoints: Checkpoints
     checkpointing: Checkpointing
-    lasting: LastingCheckpoints | None
+    lasting: PermanentCheckpoints | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ async def _open_checkpoints(
             objects = Objects(url, timeout_s=timeout_s)
             shared = SharedCheckpoints(checkpoints, objects, timeout_s=timeout_s)
             stack.push_async_callback(shared.close)
-            lasting = LastingCheckpoints(checkpoints, objects, node=settings.node_id, timeout_s=timeout_s)
+            lasting = PermanentCheckpoints(checkpoints, objects, node=settings.node_id, timeout_s=timeout_s)
         checkpointing = Checkpointing(
             base.runtime.outside,
             base.data,

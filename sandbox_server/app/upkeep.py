@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from sandbox_server.app.box_parts import BoxParts
 from sandbox_server.app.foundation import Foundation
-from sandbox_server.app.gradings import Gradings
+from sandbox_server.app.grading_parts import Gradings
 from sandbox_server.app.session_parts import SessionParts
 from sandbox_server.records import SessionKind
 from sandbox_server.sessions.kinds import Kinds, TaskKind

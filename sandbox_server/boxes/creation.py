@@ -5,7 +5,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from sandbox_server import telemetry
-from sandbox_server.boxes.bases import of_template
+from sandbox_server.boxes.base_images import of_template
 from sandbox_server.boxes.boxes import Boxes, BoxView
 from sandbox_server.boxes.plan import BoxPlan
 from sandbox_server.boxes.planning import BoxPlans, BoxRequest

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from sandbox_server.boxes.lives import BoxLives
-from sandbox_server.boxes.seen import BoxSeen
+from sandbox_server.boxes.monitoring import BoxMonitoring
 from sandbox_server.boxes.use import BoxUse
 from sandbox_server.catalogue.boxes import BoxHistory
 from sandbox_server.records import SessionKind, SessionRecord
@@ -22,7 +22,7 @@ class BoxesKind:
         history: BoxHistory,
         lives: BoxLives,
         use: BoxUse,
-        seen: BoxSeen,
+        seen: BoxMonitoring,
         *,
         node: str,
         disk_mb: int,

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
 
-from sandbox_server.boxes.allowed import AllowedImages
-from sandbox_server.boxes.bases import Bases
+from sandbox_server.boxes.allowed_images import AllowedImages
+from sandbox_server.boxes.base_images import BaseImages
 from sandbox_server.boxes.network import egress_of
 from sandbox_server.boxes.plan import BoxPlan, Life, Making
 from sandbox_server.boxes.policy import BoxPolicy
@@ -84,7 +84,7 @@ class BoxPlans:
         policy: BoxPolicy,
         allowed: AllowedImages,
         templates: TemplateBuilds,
-        bases: Bases,
+        bases: BaseImages,
         states: BoxStates,
         snapshots: BoxSnapshots,
     ) -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from sandbox_server import clock, telemetry
-from sandbox_server.boxes.bases import Bases
+from sandbox_server.boxes.base_images import BaseImages
 from sandbox_server.boxes.network import egress_of
 from sandbox_server.boxes.policy import BoxPolicy
 from sandbox_server.boxes.states import BoxStates
@@ -44,7 +44,7 @@ class BoxSleep:
         log: SessionLog,
         starts: Starts,
         states: BoxStates,
-        bases: Bases,
+        bases: BaseImages,
         policy: BoxPolicy,
     ) -> None:
         self._runtime = runtime

@@ -14,7 +14,7 @@ from sandbox_server.boxes.states import BoxStates
 from sandbox_server.boxes.templates import DEFAULT_TAG, parsed
 from sandbox_server.catalogue.snapshots import Snapshot, Snapshots
 from sandbox_server.checkpoints.checkpoint import Checkpoint
-from sandbox_server.checkpoints.lasting import LastingCheckpoints
+from sandbox_server.checkpoints.permanent import PermanentCheckpoints
 from sandbox_server.errors import InfrastructureError, MalformedRequest, OwnedElsewhere, UnknownSnapshot
 from sandbox_server.records import BoxRecord
 from sandbox_server.state.nodes import HOP, Hop, Liveness, Nodes
@@ -42,7 +42,7 @@ class BoxSnapshots:
     """The snapshots of all nodes, and the files of those on this node. The owner None stands for all owners."""
 
     def __init__(
-        self, states: BoxStates, store: Snapshots, lasting: LastingCheckpoints | None, nodes: Nodes, *, node: str
+        self, states: BoxStates, store: Snapshots, lasting: PermanentCheckpoints | None, nodes: Nodes, *, node: str
     ) -> None:
         """`lasting`: the object store for the files of all nodes; None: there is none."""
         self._states = states

@@ -36,7 +36,7 @@ from sandbox_server.errors import (
     UnknownImage,
 )
 from sandbox_server.images.template_images import BuildLimits, StepFailed, TemplateImages
-from sandbox_server.pool.fair import FairQueue, QueueFull, Ticket
+from sandbox_server.pool.fair_queue import FairQueue, QueueFull, Ticket
 from sandbox_server.sandbox.base import ImageInfo, Limits, Runtime
 from sandbox_server.state.nodes import NodeRecord
 from sandbox_server.tasks import TaskSet

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from importlib import resources
 
 from sandbox_server import telemetry
-from sandbox_server.checkpoints import hostside, inside
+from sandbox_server.checkpoints import containerside, hostside
 from sandbox_server.checkpoints.archive import Unusable
 from sandbox_server.checkpoints.checkpoint import Checkpoint, Part
 from sandbox_server.checkpoints.store import Checkpoints
@@ -88,7 +88,7 @@ async def restore_files(
     try:
         async with asyncio.timeout(timeout_s), _tree(sandbox, outside) as tree:
             if tree is None or not await _put_from_host(tree, checkpoint, store, {}):
-                await inside.put_files(sandbox, checkpoint, store, timeout_s)
+                await containerside.put_files(sandbox, checkpoint, store, timeout_s)
     except TimeoutError:
         raise NotForkable(f"its files could not be restored within {timeout_s:g} s ({_BOUND})") from None
     except (SandboxExhausted, SandboxDiskFull) as error:
@@ -112,7 +112,7 @@ async def restore(
                 own = {_SHELL_FILE.encode(): script}
                 if tree is None or not await _put_from_host(tree, checkpoint, store, own):
                     async with asyncio.TaskGroup() as tasks:
-                        tasks.create_task(inside.put_files(sandbox, checkpoint, store, timeout_s))
+                        tasks.create_task(containerside.put_files(sandbox, checkpoint, store, timeout_s))
                         tasks.create_task(sandbox.write_file(f"{_OWN}/{_SHELL_FILE}", script))
             await _run(sandbox, _RESTORE_ACTION, timeout_s, "its shell's state could not be restored")
     except TimeoutError:
@@ -148,7 +148,7 @@ async def _take_files(
             log.debug("a checkpoint is taken by the container", why=str(error))
         except (OSError, OverflowError) as error:  # OverflowError: a sparse file that got more ranges meanwhile
             raise NotForkable(f"its files could not be read: {error}") from error
-    return await inside.take_files(sandbox, outside, writing, timeout_s)
+    return await containerside.take_files(sandbox, outside, writing, timeout_s)
 
 
 async def _put_from_host(tree: Tree, checkpoint: Checkpoint, store: Checkpoints, own: Mapping[bytes, bytes]) -> bool:

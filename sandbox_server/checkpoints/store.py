@@ -17,9 +17,9 @@ from pathlib import Path
 
 from sandbox_server import telemetry
 from sandbox_server.checkpoints.archive import Member
+from sandbox_server.checkpoints.async_cache import AsyncCache
 from sandbox_server.checkpoints.checkpoint import Checkpoint, Part, fits
 from sandbox_server.checkpoints.packing import pack, unpack
-from sandbox_server.checkpoints.recent import Recent
 from sandbox_server.checkpoints.unpacker import Listed
 from sandbox_server.checkpoints.writing import Writing, named, write
 from sandbox_server.errors import DataDiskFull, InfrastructureError, NotForkable
@@ -63,7 +63,7 @@ class Checkpoints:
         """Sids of sleeping sessions, whose checkpoints are not removed to make room."""
         self._kept: OrderedDict[str, bytes] = OrderedDict()
         self._kept_bytes = 0
-        self.unpacked: Recent[tuple[Listed, Sequence[Member]]] = Recent(_UNPACKED)
+        self.unpacked: AsyncCache[tuple[Listed, Sequence[Member]]] = AsyncCache(_UNPACKED)
         """Names of blocks -> their content, for concurrent copies."""
 
     async def open(self) -> None:

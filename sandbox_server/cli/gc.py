@@ -5,7 +5,7 @@ import asyncio
 import typer
 
 from sandbox_server.app.engine import open_runtime
-from sandbox_server.app.single import only_server
+from sandbox_server.app.server_lock import only_server
 from sandbox_server.cli import configuration
 from sandbox_server.settings import Settings
 from sandbox_server.state.embedded import end_orphan

@@ -23,7 +23,7 @@ from sandbox_server.app.access import is_loopback
 from sandbox_server.app.build import build
 from sandbox_server.app.data_folder import UMASK
 from sandbox_server.app.one_write import OneWriteProtocol
-from sandbox_server.app.upgraded import Upgraded
+from sandbox_server.app.websocket_upgrades import Upgraded
 from sandbox_server.cli import configuration
 from sandbox_server.errors import ServiceError
 from sandbox_server.settings import Settings

@@ -7,8 +7,8 @@ from urllib.parse import quote
 import typer
 
 from sandbox_server.cli import api, terminal
-from sandbox_server.cli.shown import seconds
-from sandbox_server.insight.harmless import for_terminal
+from sandbox_server.cli.formatting import seconds
+from sandbox_server.insight.sanitize import for_terminal
 
 _AT_ONCE = 20
 _LOOK_S = 1.0

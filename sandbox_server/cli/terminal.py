@@ -25,7 +25,7 @@ import typer
 from sandbox_server.cli import api, signalled
 from sandbox_server.cli.signalled import SIGNALLED
 from sandbox_server.errors import ServiceError
-from sandbox_server.insight.harmless import for_terminal
+from sandbox_server.insight.sanitize import for_terminal
 from sandbox_server.sandbox.bash.boot import STATE
 
 _PER_LIFE = 4  # how often a copy's life is prolonged within that life

@@ -7,8 +7,8 @@ from typing import Any
 import typer
 
 from sandbox_server.cli import api
-from sandbox_server.cli.shown import seconds
-from sandbox_server.insight.harmless import for_terminal
+from sandbox_server.cli.formatting import seconds
+from sandbox_server.insight.sanitize import for_terminal
 
 app = typer.Typer()
 

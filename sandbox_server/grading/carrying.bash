@@ -10,7 +10,7 @@ head -c "$folders" > "$lists/folders"
 head -c "$within" | sort -z > "$lists/within"
 mkdir -- "$lists/files"
 # links that lead out of the folder are created last, so that nothing is written through them
-# -i: another archive follows if the task takes files of its services too (scoring/evidence.py)
+# -i: another archive follows if the task takes files of its services too (scoring/task_artifacts.py)
 tar -x -z -i -f - -C "$lists/files" -S -p --same-owner --numeric-owner --delay-directory-restore
 # folders on the way to a changed file, which are not in the archive: as they are here, and new ones for all to read
 cd -- "$lists/files"

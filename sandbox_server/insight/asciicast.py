@@ -8,7 +8,7 @@ Source: docs.asciinema.org/manual/asciicast/v3.
 import json
 from collections.abc import Iterable, Iterator
 
-from sandbox_server.insight.harmless import coloured, plain
+from sandbox_server.insight.sanitize import coloured, plain
 from sandbox_server.records import ActionRecord, SessionRecord
 
 _COLS, _ROWS = 120, 36

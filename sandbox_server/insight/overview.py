@@ -11,11 +11,11 @@ from sandbox_server.catalogue.insight.listing import Listing
 from sandbox_server.catalogue.insight.records import Group, GroupKind, PassRate, Timed, Unsound, VerdictCount
 from sandbox_server.catalogue.insight.search import ActionSearch
 from sandbox_server.errors import CatalogueUnavailable
-from sandbox_server.insight import word
-from sandbox_server.insight.fresh import Fresh
+from sandbox_server.insight import health_rules
+from sandbox_server.insight.health_rules import Evidence, Finding, Word
 from sandbox_server.insight.rates import DAY_S, PassRates
-from sandbox_server.insight.wall import Wall, Walls
-from sandbox_server.insight.word import Evidence, Finding, Word
+from sandbox_server.insight.short_cache import ShortCache
+from sandbox_server.insight.wall_time import Wall, Walls
 from sandbox_server.slices import sliced
 from sandbox_server.state.nodes import NodeRecord
 
@@ -80,8 +80,8 @@ class Insight:
         self.search = search
         self.rates = PassRates(counts)
         self._nodes = nodes
-        self._overviews = Fresh(self._read, for_s=_FRESH_S, most=_KEPT)
-        self._jumps = Fresh(self._read_jumps, for_s=_FRESH_S)
+        self._overviews = ShortCache(self._read, for_s=_FRESH_S, most=_KEPT)
+        self._jumps = ShortCache(self._read_jumps, for_s=_FRESH_S)
         self._reading = asyncio.Lock()  # one at a time: on average each is sooner done than if all ran at once
 
     async def overview(self, *, run: str | None = None, window_s: float = 3600.0) -> Overview:
@@ -102,8 +102,8 @@ class Insight:
         except TimeoutError:
             raise CatalogueUnavailable(f"the database gave no overview within {_READ_S:g} s; try again later") from None
 
-    async def _read_jumps(self, _: None) -> word.Jumps:
-        return await word.jumps(await self.rates.now())
+    async def _read_jumps(self, _: None) -> health_rules.Jumps:
+        return await health_rules.jumps(await self.rates.now())
 
     async def _overview(self, run: str | None, window_s: float) -> Overview:
         at = clock.now()
@@ -124,7 +124,7 @@ class Insight:
         await sliced(map(walls_before.add, timed_before))
         signs = _signs(timed)
         kinds = Counter(await sliced(group.kind for group in groups))
-        found = word.findings(
+        found = health_rules.findings(
             Evidence(now, before, causes, ends, groups, walls.of_all, nodes, unsound, fell, rated, run)
         )
         await asyncio.sleep(0)  # let actions run
@@ -132,7 +132,7 @@ class Insight:
             at=at,
             window_s=window_s,
             run=run,
-            word=word.word_of(found),
+            word=health_rules.word_of(found),
             findings=found,
             now=now,
             before=before,

@@ -22,7 +22,7 @@ from operator import itemgetter
 from sandbox_server import clock, telemetry
 from sandbox_server.errors import ServiceError
 from sandbox_server.pool.bucket import BucketView, Parked, PoolBucket, Taken
-from sandbox_server.pool.fair import FairQueue, Ticket
+from sandbox_server.pool.fair_queue import FairQueue, Ticket
 from sandbox_server.pool.host_memory import available_mb
 from sandbox_server.sandbox.base import ContainerSpec, Runtime, Sandbox, ShellOutcome
 from sandbox_server.tasks import TaskSet

@@ -18,7 +18,7 @@ from sandbox_server.actions.content import scalar_text
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.errors import Forbidden, InfrastructureError, ServiceError
-from sandbox_server.protocols._apart import spawn
+from sandbox_server.protocols._background import spawn
 from sandbox_server.protocols._wire import idempotency_key
 from sandbox_server.scoring.rewards import RewardAnswer
 from sandbox_server.sessions.base import ActionAnswer, Sessions

@@ -6,7 +6,7 @@ from typing import cast
 from fastapi import Request
 
 from sandbox_server.errors import ServiceError
-from sandbox_server.protocols._apart import spawn
+from sandbox_server.protocols._background import spawn
 from sandbox_server.protocols._wire import hung_up, idempotency_key, key_owner, run_started
 from sandbox_server.sessions.base import Sessions
 from sandbox_server.telemetry import logger

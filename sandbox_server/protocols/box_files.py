@@ -12,7 +12,7 @@ from sandbox_server.boxes.blobs import Blobs
 from sandbox_server.boxes.files import refused, write
 from sandbox_server.boxes.session_work import USER
 from sandbox_server.errors import FileUnusable, MalformedRequest
-from sandbox_server.protocols._apart import spawn
+from sandbox_server.protocols._background import spawn
 from sandbox_server.protocols._caller import check_session
 from sandbox_server.protocols._flow import after, steady
 from sandbox_server.protocols._refusals import Sid, refusals

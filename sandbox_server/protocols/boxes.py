@@ -22,7 +22,7 @@ from sandbox_server.boxes.planning import BoxRequest
 from sandbox_server.boxes.policy import SIZE_KEY
 from sandbox_server.errors import MalformedRequest, UnknownSession
 from sandbox_server.images.box_images import VIEW_KEY
-from sandbox_server.protocols._apart import spawn
+from sandbox_server.protocols._background import spawn
 from sandbox_server.protocols._refusals import Sid, refusals
 from sandbox_server.protocols._sessions import box_creation_of, boxes_of, sessions_of
 from sandbox_server.protocols._wire import hung_up, json_answer, key_owner, read, run_started, takes

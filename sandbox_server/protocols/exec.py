@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictStr
 from sandbox_server.actions.batch import Command
 from sandbox_server.actions.content import scalar_text
 from sandbox_server.errors import MalformedRequest
-from sandbox_server.protocols._apart import settle, spawn
+from sandbox_server.protocols._background import settle, spawn
 from sandbox_server.protocols._refusals import refusals
 from sandbox_server.protocols._wire import idempotency_key, json_answer, read, takes
 from sandbox_server.sessions.base import Sessions

@@ -13,10 +13,10 @@ from pydantic import BaseModel, ConfigDict
 from sandbox_server import clock
 from sandbox_server.catalogue.insight.records import Group, GroupKind, PassRate, SessionFilter
 from sandbox_server.catalogue.instances import Instances
+from sandbox_server.insight.health_rules import Word, jumps
 from sandbox_server.insight.overview import Insight, Overview
 from sandbox_server.insight.rates import DAY_S, Day, by_day
-from sandbox_server.insight.wall import Wall
-from sandbox_server.insight.word import Word, jumps
+from sandbox_server.insight.wall_time import Wall
 from sandbox_server.protocols._filters import InstanceId, Run, Since
 from sandbox_server.protocols._refusals import refusals
 from sandbox_server.protocols._wire import json_answer

@@ -17,7 +17,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StrictInt, StrictStr
 
 from sandbox_server.errors import InfrastructureError, MalformedRequest, ServiceError
-from sandbox_server.protocols._apart import settle, spawn
+from sandbox_server.protocols._background import settle, spawn
 from sandbox_server.protocols._caller import canonical_sid, own_sid
 from sandbox_server.protocols._scores import ShownAnswer, ShownItem, reward_fields
 from sandbox_server.protocols._starting import started

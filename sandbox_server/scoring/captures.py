@@ -24,7 +24,7 @@ from sandbox_server.errors import (
 from sandbox_server.records import PatchRecord, SessionRecord
 from sandbox_server.sandbox.base import ContainerSpec, ExecResult, Limits, Role, Runtime, Sandbox
 from sandbox_server.sandbox.outside import FILES, Seen, Unseen
-from sandbox_server.scoring import evidence
+from sandbox_server.scoring import task_artifacts
 from sandbox_server.tasks import TaskSet
 
 log = telemetry.logger(__name__)
@@ -112,7 +112,7 @@ class Captures:
 
     async def _taken(self, container_id: str, sid: str, instance: TaskInstance) -> _Taken:
         failure, timeout_s = _Failed(""), self._timeout_s
-        await evidence.collect(self._runtime, container_id, instance, timeout_s=self._timeout_s)
+        await task_artifacts.collect(self._runtime, container_id, instance, timeout_s=self._timeout_s)
         for _ in range(_ATTEMPTS):
             try:
                 taken = await self._read(container_id, sid, instance, timeout_s)
@@ -136,10 +136,10 @@ class Captures:
         """Add what the services show, now that nothing of the agent runs any more."""
         if taken.diff is None or not isinstance(instance.grader, HarborGrader) or not instance.grader.artifacts:
             return taken
-        bounds = evidence.Bounds(self._timeout_s, self._max_bytes - len(taken.diff))
-        found = await evidence.of_services(self._runtime.services, container_id, instance.grader, bounds)
+        bounds = task_artifacts.Bounds(self._timeout_s, self._max_bytes - len(taken.diff))
+        found = await task_artifacts.of_services(self._runtime.services, container_id, instance.grader, bounds)
         causes = "; ".join(filter(None, (taken.cause, *found.left_out)))[:_TOLD]
-        return _Taken(evidence.added(taken.diff, found.archive), causes)
+        return _Taken(task_artifacts.added(taken.diff, found.archive), causes)
 
     async def _read(self, container_id: str, sid: str, instance: TaskInstance, timeout_s: float) -> _Taken:
         workdir = instance.sandbox.workdir

@@ -36,7 +36,7 @@ from sandbox_server.sessions.base import ActionAnswer
 from sandbox_server.sessions.catching_up import CatchingUp
 from sandbox_server.sessions.config import ActionConfig
 from sandbox_server.sessions.data import SessionData
-from sandbox_server.sessions.regular import RegularCheckpoints
+from sandbox_server.sessions.regular_checkpoints import RegularCheckpoints
 from sandbox_server.sessions.restoring import Restoring
 from sandbox_server.sessions.running import ActionRun, Ran, Running
 from sandbox_server.sessions.sleeping import Sleeping

@@ -19,7 +19,7 @@ from sandbox_server.errors import (
 from sandbox_server.images.workspaces import Workspaces
 from sandbox_server.lifecycle import SessionState
 from sandbox_server.pool.bucket import Taken
-from sandbox_server.pool.fair import FairQueue, QueueFull, Ticket
+from sandbox_server.pool.fair_queue import FairQueue, QueueFull, Ticket
 from sandbox_server.pool.groups import Groups
 from sandbox_server.pool.pool import Pool, PoolConfig
 from sandbox_server.pool.quotas import Quotas

@@ -15,9 +15,9 @@ from sandbox_server import clock
 from sandbox_server.catalogue.insight.records import GroupKind, SessionFilter
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.errors import StateUnavailable
+from sandbox_server.insight.health_rules import pass_rate
 from sandbox_server.insight.rates import DAY_S
-from sandbox_server.insight.wall import STAGES
-from sandbox_server.insight.word import pass_rate
+from sandbox_server.insight.wall_time import STAGES
 from sandbox_server.lifecycle import SessionState
 from sandbox_server.protocols._filters import InstanceId, Run, Since, cursor, wanted_sessions
 from sandbox_server.protocols._sessions import fleet_of

@@ -15,7 +15,7 @@ from sandbox_server.catalogue.insight.records import Seen, SessionFilter, Timed
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.errors import UnknownInstance, UnknownSession
-from sandbox_server.insight.wall import STAGES, stages_of
+from sandbox_server.insight.wall_time import STAGES, stages_of
 from sandbox_server.lifecycle import SessionState
 from sandbox_server.protocols.asciicast import show_asciicast
 from sandbox_server.records import ActionRecord, SessionRecord

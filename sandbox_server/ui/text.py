@@ -10,8 +10,8 @@ from functools import lru_cache
 
 from markupsafe import Markup, escape
 
-from sandbox_server.insight.harmless import SEQUENCE, last_written
-from sandbox_server.insight.harmless import plain as plain
+from sandbox_server.insight.sanitize import SEQUENCE, last_written
+from sandbox_server.insight.sanitize import plain as plain
 
 MOST = 8_000
 """Maximum characters of a text that shares its page with others."""

@@ -16,7 +16,7 @@ import uvicorn
 from sandbox_server import plugins, protocols
 from sandbox_server.actions.batch import Command, CommandResult
 from sandbox_server.app import Parts, create_app
-from sandbox_server.app.upgraded import Upgraded
+from sandbox_server.app.websocket_upgrades import Upgraded
 from sandbox_server.boxes.blobs import Blobs
 from sandbox_server.boxes.boxes import Boxes
 from sandbox_server.boxes.copies import Copies

@@ -2,6 +2,7 @@
 
 import re
 import runpy
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -126,6 +127,20 @@ def test_every_variable_in_the_documents_is_read() -> None:
     for page in PAGES:
         named = set(re.findall(r"(?<![A-Z_])SANDBOX_[A-Z0-9_]*[A-Z0-9](?![A-Z0-9_])", page.read_text()))
         assert named - known == set(), page.name
+
+
+def test_the_rooms_are_those_of_the_code() -> None:
+    """Somebody looks for a module that was renamed, or at layers that the contract does not have."""
+    page = (DOCS / "architecture.md").read_text().split("## Rooms")[1].split("## A rollout")[0]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (layers,) = [contract["layers"] for contract in contracts if contract["name"] == "layers"]
+    assert re.findall(r"^(\w+(?: \| \w+)*)", page.split("```")[1].removeprefix("text\n"), re.MULTILINE) == layers
+    room = ""
+    for line in re.findall(r"^\| (?:`(\w+)/?(?:\.py)?`)? ?\|(.*)", page, re.MULTILINE):
+        room = line[0] or room
+        for name in re.findall(r"`([\w/]+\.py)`", line[1]):
+            places = [ROOT / "sandbox_server" / room / name, ROOT / "sandbox_server" / name]
+            assert any(place.is_file() for place in places), f"{room}: {name}"
 
 
 def test_every_command_in_the_documents_exists() -> None:

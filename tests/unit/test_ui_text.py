@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox_server.insight.harmless import coloured, for_terminal
+from sandbox_server.insight.sanitize import coloured, for_terminal
 from sandbox_server.ui import text
 from sandbox_server.ui.render import rendered
 

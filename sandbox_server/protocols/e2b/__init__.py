@@ -5,7 +5,7 @@ import re
 from fastapi import APIRouter
 
 from sandbox_server.protocols._traits import Trait
-from sandbox_server.protocols.e2b import control, envd, seen, snapshots, templates
+from sandbox_server.protocols.e2b import control, envd, monitoring, snapshots, templates
 from sandbox_server.protocols.e2b.hosts import BY_HOST as BY_HOST
 from sandbox_server.protocols.e2b.refusals import refuse
 
@@ -13,7 +13,7 @@ ROUTER = APIRouter(
     routes=[
         *snapshots.ROUTER.routes,
         *templates.ROUTER.routes,
-        *seen.ROUTER.routes,
+        *monitoring.ROUTER.routes,
         *control.ROUTER.routes,
         *envd.ROUTER.routes,
     ]

@@ -22,7 +22,7 @@ from sandbox_server.errors import (
     UnknownSession,
 )
 from sandbox_server.protocols import _agents as agents
-from sandbox_server.protocols._apart import settle, spawn
+from sandbox_server.protocols._background import settle, spawn
 from sandbox_server.protocols._caller import own_sid
 from sandbox_server.protocols._scores import reward_fields
 from sandbox_server.protocols._starting import started

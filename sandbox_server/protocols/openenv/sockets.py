@@ -18,7 +18,7 @@ from starlette.types import Message, Scope
 
 from sandbox_server.errors import MalformedRequest, RequestTooLarge
 from sandbox_server.protocols import _agents as agents
-from sandbox_server.protocols._apart import spawn
+from sandbox_server.protocols._background import spawn
 from sandbox_server.protocols._wire import json_in
 from sandbox_server.protocols.openenv import wire
 from sandbox_server.telemetry import logger

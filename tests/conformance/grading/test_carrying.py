@@ -8,7 +8,7 @@ from sandbox_server.grading.carrying import place
 from sandbox_server.sandbox.base import ContainerSpec, Role, Sandbox
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
 from sandbox_server.sandbox.services import ServiceSpec
-from sandbox_server.scoring import evidence
+from sandbox_server.scoring import task_artifacts
 
 _IMAGE = "sandbox-samples/base:latest"
 _CARRY = resources.files("sandbox_server.scoring").joinpath("carry.bash").read_text()
@@ -104,13 +104,13 @@ async def test_what_services_show_is_added(runtime: DockerRuntime) -> None:
         ),
     )
     try:
-        bounds = evidence.Bounds(timeout_s=20, max_bytes=1 << 20)
-        found = await evidence.of_services(runtime.services, sandbox.container_id, grader, bounds)
+        bounds = task_artifacts.Bounds(timeout_s=20, max_bytes=1 << 20)
+        found = await task_artifacts.of_services(runtime.services, sandbox.container_id, grader, bounds)
         assert [why.partition(" is left")[0] for why in found.left_out] == [
             "/none of the service kept does not exist",
             "/x of the service gone",
         ]
-        files = evidence.added(b"", found.archive)
+        files = task_artifacts.added(b"", found.archive)
         roots = ["/app", "/srv/kept", "/none"]
         applied = await place(fresh, files, roots, timeout_s=60)
         assert not applied.refused, applied
@@ -125,8 +125,8 @@ async def test_what_services_show_is_added(runtime: DockerRuntime) -> None:
             "644 root f srv/kept/two",
         ]
         assert await _run(fresh, "cat /srv/kept/folder/who /srv/kept/two") == b"nobody\n1\n"
-        bounds = evidence.Bounds(timeout_s=20, max_bytes=200_000)
-        less = await evidence.of_services(runtime.services, sandbox.container_id, grader, bounds)
+        bounds = task_artifacts.Bounds(timeout_s=20, max_bytes=200_000)
+        less = await task_artifacts.of_services(runtime.services, sandbox.container_id, grader, bounds)
         assert "/srv/kept of the service kept is left out: with it" in less.left_out[0]
     finally:
         for one in (sandbox, fresh):

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any, cast
 
-from sandbox_server.app.upgraded import _PIECE, PieceByPiece
+from sandbox_server.app.websocket_upgrades import _PIECE, PieceByPiece
 
 
 class Socket:

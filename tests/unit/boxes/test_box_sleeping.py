@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from sandbox_server import clock
-from sandbox_server.boxes.bases import Bases
+from sandbox_server.boxes.base_images import BaseImages
 from sandbox_server.boxes.sleeping import BoxSleep
 from sandbox_server.boxes.view import BoxView
 from sandbox_server.errors import UnknownImage
@@ -84,7 +84,7 @@ class Engine:
 async def test_files_go_into_their_own_image_alone(images: dict[str, str], image_id: str, found: str | None) -> None:
     """Files of a box are put over another image, because its name has moved; or the right one is not found."""
     engine = Engine(**images)
-    bases = Bases(engine, engine, SimpleNamespace())  # type: ignore[arg-type]  # what it uses of them
+    bases = BaseImages(engine, engine, SimpleNamespace())  # type: ignore[arg-type]  # what it uses of them
     box = replace(BOX, image="image", base="base")
     if found is None:
         with pytest.raises(UnknownImage, match="names another one now"):

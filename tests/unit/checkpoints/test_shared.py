@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from sandbox_server.checkpoints.checkpoint import Checkpoint, Part
-from sandbox_server.checkpoints.lasting import LastingCheckpoints
 from sandbox_server.checkpoints.objects import Objects, ObjectsUnavailable
+from sandbox_server.checkpoints.permanent import PermanentCheckpoints
 from sandbox_server.checkpoints.shared import SharedCheckpoints
 from sandbox_server.checkpoints.store import Checkpoints
 from tests.s3 import Bucket, bucket
@@ -189,7 +189,7 @@ def test_a_url_that_cannot_be_used_is_told() -> None:
 async def test_what_stands_is_kept_whole_and_removed_whole(objects: Objects, tmp_path: Path) -> None:
     """A snapshot lacks a block elsewhere, a damaged one is used, or a deleted one leaves something."""
     a, b = await node(tmp_path / "a", objects), await node(tmp_path / "b", objects)
-    here, there = (LastingCheckpoints(one.local, objects, node="a", timeout_s=20) for one in (a, b))
+    here, there = (PermanentCheckpoints(one.local, objects, node="a", timeout_s=20) for one in (a, b))
     for name in ("one", "two"):
         async with a.local.writing() as writing:
             await writing.add(Part.FILES, DATA)

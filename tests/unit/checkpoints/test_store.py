@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandbox_server.checkpoints.async_cache import AsyncCache
 from sandbox_server.checkpoints.blocks import Cutter
 from sandbox_server.checkpoints.checkpoint import Checkpoint, Part, fits
 from sandbox_server.checkpoints.packing import unpack
-from sandbox_server.checkpoints.recent import Recent
 from sandbox_server.checkpoints.store import Checkpoints, Damaged
 from sandbox_server.errors import DataDiskFull, NotForkable
 
@@ -328,7 +328,7 @@ def test_undone_states_do_not_fit(at: int, fit: bool) -> None:
 
 async def test_an_error_is_not_kept() -> None:
     """After one error, no copy of the checkpoint can be made."""
-    recent, tries = Recent[int](1), iter([OSError("once"), 7])
+    recent, tries = AsyncCache[int](1), iter([OSError("once"), 7])
 
     async def make() -> int:
         one = next(tries)

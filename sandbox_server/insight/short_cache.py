@@ -9,7 +9,7 @@ K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 
-class Fresh(Generic[K, T]):
+class ShortCache(Generic[K, T]):
     """Reads a value by its key when it is asked for; each key at most once per `for_s` seconds."""
 
     def __init__(self, read: Callable[[K], Awaitable[T]], *, for_s: float, most: int = 1) -> None:

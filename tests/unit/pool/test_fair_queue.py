@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandbox_server.pool.fair import FairQueue, QueueFull, Ticket
+from sandbox_server.pool.fair_queue import FairQueue, QueueFull, Ticket
 
 
 async def settle() -> None:
@@ -132,7 +132,7 @@ async def test_nobody_may_wait() -> None:
 async def test_who_gives_up_knows_where_it_stood(monkeypatch: pytest.MonkeyPatch) -> None:
     """A refusal without a position, or with an estimate made of nothing."""
     now = 1000.0
-    monkeypatch.setattr("sandbox_server.pool.fair.time.monotonic", lambda: now)
+    monkeypatch.setattr("sandbox_server.pool.fair_queue.time.monotonic", lambda: now)
     queue = FairQueue(2)
     starts = Starts(queue)
     for run in "aabbb":
@@ -286,7 +286,7 @@ async def test_a_displaced_start_that_is_cancelled_at_once_frees_nothing() -> No
 async def test_releases_of_long_ago_tell_nothing_about_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a quiet night the first start that waits would be told an estimate of hours."""
     now = 0.0
-    monkeypatch.setattr("sandbox_server.pool.fair.time.monotonic", lambda: now)
+    monkeypatch.setattr("sandbox_server.pool.fair_queue.time.monotonic", lambda: now)
     queue = FairQueue(1)
     for at in (0.0, 30_000.0, 30_010.0, 30_020.0):
         now = at
@@ -297,7 +297,7 @@ async def test_releases_of_long_ago_tell_nothing_about_the_rate(monkeypatch: pyt
 
 async def test_the_run_that_was_served_longest_ago_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients choose the labels of runs: a busy run that is forgotten for them would go before all others."""
-    monkeypatch.setattr("sandbox_server.pool.fair._REMEMBERED", 2)
+    monkeypatch.setattr("sandbox_server.pool.fair_queue._REMEMBERED", 2)
     queue = FairQueue(1)
     for run in "aba":
         await queue.acquire(Ticket(run))

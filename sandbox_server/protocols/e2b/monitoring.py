@@ -16,7 +16,7 @@ from sandbox_server import clock
 from sandbox_server.boxes.boxes import BoxView
 from sandbox_server.boxes.events import Event
 from sandbox_server.boxes.measures import EVERY_S, Figures
-from sandbox_server.boxes.seen import BoxSeen
+from sandbox_server.boxes.monitoring import BoxMonitoring
 from sandbox_server.errors import MalformedRequest, UnknownSession
 from sandbox_server.protocols._numbers import whole
 from sandbox_server.protocols._sessions import boxes_of
@@ -92,8 +92,8 @@ async def logs_v2(request: Request, sid: str) -> Response:
     return json_answer({"logs": [_entry(one) for one in (reversed(found) if backward else found)][:most]})
 
 
-def _seen(request: Request) -> BoxSeen:
-    return cast(BoxSeen, request.app.state.box_seen)
+def _seen(request: Request) -> BoxMonitoring:
+    return cast(BoxMonitoring, request.app.state.box_seen)
 
 
 async def _here(request: Request, sid: str) -> BoxView:

@@ -8,8 +8,8 @@ import pytest
 
 from sandbox_server.catalogue.history import kind_of
 from sandbox_server.catalogue.insight.records import Group, GroupKind, PassRate, Timed, Unsound, VerdictCount
-from sandbox_server.insight.wall import STAGES, Wall, Walls
-from sandbox_server.insight.word import RULES, Evidence, Word, findings, jumps, word_of
+from sandbox_server.insight.health_rules import RULES, Evidence, Word, findings, jumps, word_of
+from sandbox_server.insight.wall_time import STAGES, Wall, Walls
 from sandbox_server.state.nodes import NodeRecord, Status
 
 SEEING = Path(__file__).parents[3] / "docs" / "seeing.md"

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from sandbox_server.catalogue.insight.records import Group, GroupKind, PassRate, Unsound, VerdictCount
-from sandbox_server.insight.wall import Wall
+from sandbox_server.insight.wall_time import Wall
 from sandbox_server.slices import sliced
 from sandbox_server.state.nodes import NodeRecord, Status
 from sandbox_server.verdicts import VerdictName

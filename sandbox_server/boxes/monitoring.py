@@ -8,7 +8,7 @@ from sandbox_server.boxes.measures import Measures
 
 
 @dataclass(frozen=True, slots=True)
-class BoxSeen:
+class BoxMonitoring:
     """Figures and events of the boxes of this node; both in memory, so a restart forgets them."""
 
     measures: Measures

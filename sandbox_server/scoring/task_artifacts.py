@@ -33,7 +33,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class Artifacts:
     """What was taken from the services."""
 
     archive: bytes
@@ -61,7 +61,7 @@ async def collect(runtime: Runtime, container_id: str, instance: TaskInstance, *
             log.warning("a task's collect command failed", container_id=container_id, error=str(error))
 
 
-async def of_services(services: Services, container_id: str, grader: HarborGrader, bounds: Bounds) -> Evidence:
+async def of_services(services: Services, container_id: str, grader: HarborGrader, bounds: Bounds) -> Artifacts:
     """Run the task's commands in its services, then take its artifacts of them.
 
     Raises:
@@ -89,7 +89,7 @@ async def of_services(services: Services, container_id: str, grader: HarborGrade
                     archives.append(await asyncio.to_thread(_placed_at, artifact.path, found))
                 except (tarfile.TarError, EOFError) as error:
                     left_out.append(f"{what} is left out: it changed while it was read ({error})")
-    return Evidence(b"".join(archives), tuple(left_out))
+    return Artifacts(b"".join(archives), tuple(left_out))
 
 
 async def _run(services: Services, container_id: str, command: Collect, timeout_s: float) -> None:

@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, model_v
 
 from sandbox_server.errors import UnknownInstance
 from sandbox_server.protocols._caller import check_session
+from sandbox_server.protocols._disconnects import group_answer
 from sandbox_server.protocols._forks import copies
-from sandbox_server.protocols._group import group_answer
 from sandbox_server.protocols._refusals import refusals
 from sandbox_server.protocols._sessions import fleet_of
 from sandbox_server.protocols._wire import (

@@ -8,7 +8,7 @@ import pytest
 
 from sandbox_server.catalogue.instance import Artifact, Collect, HarborGrader
 from sandbox_server.errors import EngineUnavailable, SandboxLost, ServiceError
-from sandbox_server.scoring.evidence import Bounds, added, of_services
+from sandbox_server.scoring.task_artifacts import Bounds, added, of_services
 
 
 def _archive() -> bytes:

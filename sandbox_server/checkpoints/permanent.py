@@ -28,7 +28,7 @@ _AT_ONCE = 8  # concurrent requests
 _MOST_LISTED = 4 << 20  # bytes of a checkpoint.json
 
 
-class LastingCheckpoints:
+class PermanentCheckpoints:
     """The object store for the snapshots of all nodes. All methods raise InfrastructureError if it does not answer."""
 
     def __init__(self, local: Checkpoints, objects: Objects, *, node: str, timeout_s: float) -> None:

@@ -12,7 +12,7 @@ _READ = ("Retry-After", "X-Next-Token")
 _METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 
 
-class Origins:
+class Cors:
     """Allows pages of `origins` (`*`: of any) to send requests with an API key or a token, and to read the answers.
 
     A request to a port of a box is left to the program there.

@@ -15,7 +15,7 @@ def of_template(box: BoxRecord) -> bool:
     return box.image.startswith(_TEMPLATES)
 
 
-class Bases:
+class BaseImages:
     """The images of boxes on this engine."""
 
     def __init__(self, runtime: Runtime, images: BoxImages, templates: TemplateBuilds) -> None:

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Recent(Generic[T]):
+class AsyncCache(Generic[T]):
     """Keeps the values of the last `most` keys."""
 
     def __init__(self, most: int) -> None:
