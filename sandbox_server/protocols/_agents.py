@@ -16,12 +16,12 @@ from starlette.requests import HTTPConnection
 from sandbox_server.actions import protocol_calls
 from sandbox_server.actions.content import scalar_text
 from sandbox_server.catalogue.instance import TaskInstance
-from sandbox_server.catalogue.instances import Instances
 from sandbox_server.errors import Forbidden, InfrastructureError, ServiceError
 from sandbox_server.protocols._background import spawn
+from sandbox_server.protocols._parts import instances_of, sessions_of
 from sandbox_server.protocols._wire import idempotency_key
 from sandbox_server.scoring.rewards import RewardAnswer
-from sandbox_server.sessions.base import ActionAnswer, Sessions
+from sandbox_server.sessions.base import ActionAnswer
 from sandbox_server.telemetry import INFRA_ERRORS, logger
 from sandbox_server.verdicts import Verdict, VerdictName
 
@@ -88,7 +88,7 @@ async def call(request: Request, sid: str, *, via: str, tool: str, arguments: Ma
 
 async def act(request: Request, sid: str, content: str) -> ActionResult:
     """Run a policy's text in the session. `sid` as for `call`."""
-    acting = cast(Sessions, request.app.state.sessions).act(sid, content, idempotency_key=idempotency_key(request))
+    acting = sessions_of(request).act(sid, content, idempotency_key=idempotency_key(request))
     try:
         answer = await asyncio.shield(spawn(request, acting))
     except ServiceError as error:
@@ -104,7 +104,7 @@ async def act(request: Request, sid: str, content: str) -> ActionResult:
 
 async def reward(request: Request, sid: str) -> RewardAnswer:
     """End the session and return its reward; `pending` if it is not graded within SANDBOX_AGENT_REWARD_WAIT_S."""
-    asking = spawn(request, cast(Sessions, request.app.state.sessions).reward(sid))
+    asking = spawn(request, sessions_of(request).reward(sid))
     try:
         async with asyncio.timeout(bounds_of(request).reward_wait_s):
             return await asyncio.shield(asking)
@@ -117,13 +117,13 @@ async def reward(request: Request, sid: str) -> RewardAnswer:
 
 async def task_of(request: Request, sid: str) -> TaskInstance:
     """The instance of the session. Raises UnknownSession, UnknownInstance, StateUnavailable, CatalogueUnavailable."""
-    view = await cast(Sessions, request.app.state.sessions).view(sid)
+    view = await sessions_of(request).view(sid)
     return await named_task(request, view.record.instance_id)
 
 
 async def named_task(request: Request, named: int | str) -> TaskInstance:
     """The instance with this hash or id. Raises UnknownInstance, CatalogueUnavailable."""
-    return await cast(Instances, request.app.state.instances).named(named)
+    return await instances_of(request).named(named)
 
 
 def counted(error: ServiceError) -> str:

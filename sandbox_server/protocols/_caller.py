@@ -6,8 +6,8 @@ from typing import cast
 from starlette.requests import HTTPConnection
 
 from sandbox_server.errors import UnknownReceipt, UnknownSession
+from sandbox_server.protocols._parts import sessions_of
 from sandbox_server.protocols._wire import KEY_OWNER
-from sandbox_server.sessions.base import Sessions
 
 NO_SESSION = "0"
 """Never assigned, so it stands for every spelling that names no session."""
@@ -32,7 +32,7 @@ async def owns(request: HTTPConnection, sid: str) -> bool:
         return True
     # called before the route has validated the path: do not look up what cannot be a sid
     known = re.fullmatch("[0-9]{1,19}", sid) is not None
-    return known and await cast(Sessions, request.app.state.sessions).owner(sid) == owner
+    return known and await sessions_of(request).owner(sid) == owner
 
 
 async def own_sid(request: HTTPConnection, named: int | str | None) -> str:

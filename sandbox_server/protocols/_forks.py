@@ -3,7 +3,7 @@
 from fastapi import Request, Response
 
 from sandbox_server.protocols._disconnects import group_answer
-from sandbox_server.protocols._sessions import forking_of
+from sandbox_server.protocols._parts import forking_of
 from sandbox_server.protocols._wire import idempotency_key
 
 

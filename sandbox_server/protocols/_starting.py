@@ -1,12 +1,12 @@
 """Starts a session for a request; ends it if the client hangs up meanwhile. Not a plugin, hence the underscore."""
 
 import asyncio
-from typing import cast
 
 from fastapi import Request
 
 from sandbox_server.errors import ServiceError
 from sandbox_server.protocols._background import spawn
+from sandbox_server.protocols._parts import sessions_of
 from sandbox_server.protocols._wire import hung_up, idempotency_key, key_owner, run_started
 from sandbox_server.sessions.base import Sessions
 from sandbox_server.telemetry import logger
@@ -24,7 +24,7 @@ async def started(request: Request, instance: int | str, *, after: str = "") -> 
         MalformedRequest, RunOfAnother; as `Sessions.start`.
     """
     run = await run_started(request)
-    sessions = cast(Sessions, request.app.state.sessions)
+    sessions = sessions_of(request)
     start = sessions.start(
         instance, run=run, owner=key_owner(request), idempotency_key=idempotency_key(request), after=after
     )

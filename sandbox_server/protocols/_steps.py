@@ -1,14 +1,12 @@
 """Steps of tasks in responses. Not a plugin, hence the underscore."""
 
-from typing import cast
-
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict
 
-from sandbox_server.catalogue.instances import Instances
 from sandbox_server.catalogue.steps import Step
 from sandbox_server.errors import ServiceError
 from sandbox_server.lifecycle import SessionState
+from sandbox_server.protocols._parts import instances_of
 from sandbox_server.records import SessionRecord
 from sandbox_server.telemetry import logger
 
@@ -57,7 +55,7 @@ async def next_step(request: Request, session: SessionRecord) -> dict[str, objec
     """The step after an ended session's, as the fields of `NextStep`; None: there is none, or it cannot be told."""
     if session.state != SessionState.ENDED:
         return None
-    instances = cast(Instances, request.app.state.instances)
+    instances = instances_of(request)
     try:
         step = (await instances.by_id(session.instance_id)).step
         if step is None or not step.next:

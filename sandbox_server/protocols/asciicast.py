@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from typing import Annotated, cast
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
 
 from sandbox_server.insight import asciicast
+from sandbox_server.protocols._parts import sessions_of
 from sandbox_server.protocols._refusals import refusals
 from sandbox_server.protocols._streamed import Streamed
 from sandbox_server.records import SessionRecord
@@ -25,7 +26,7 @@ _TYPE = "application/x-asciicast"
 )
 async def show_asciicast(request: Request, sid: Annotated[str, Path(pattern="^[0-9]{1,19}$")]) -> Response:
     """The session's actions so far as an asciicast v3, which asciinema plays."""
-    sessions = cast(Sessions, request.app.state.sessions)
+    sessions = sessions_of(request)
     view = await sessions.view(sid)
     named = {"Content-Disposition": f'attachment; filename="session-{sid}.cast"'}
     return Streamed(_lines(sessions, view.record), _TYPE, named)

@@ -15,8 +15,8 @@ from sandbox_server.errors import FileUnusable, MalformedRequest
 from sandbox_server.protocols._background import spawn
 from sandbox_server.protocols._caller import check_session
 from sandbox_server.protocols._flow import after, steady
+from sandbox_server.protocols._parts import boxes_of, session_boxes_of
 from sandbox_server.protocols._refusals import Sid, refusals
-from sandbox_server.protocols._sessions import boxes_of, sessions_of
 from sandbox_server.protocols._streamed import Streamed
 from sandbox_server.protocols._traits import Trait
 from sandbox_server.protocols._wire import idempotency_key, json_answer, key_owner, read, takes
@@ -98,7 +98,7 @@ async def write_file(request: Request, sid: Sid, path: FilePath, user: User = No
     boxes = boxes_of(request)
     view = await boxes.find(sid)
     if view is None:
-        sessions = sessions_of(request)
+        sessions = session_boxes_of(request)
         await sessions.sandbox(sid)  # before reading the body, so that a request for another node is forwarded
         body = await _whole(request, sessions.file_bytes)
         writing = sessions.write(sid, path, body, user=user, mode=mode, key=idempotency_key(request))
@@ -157,7 +157,7 @@ async def copy_blob(request: Request, sid: Sid) -> Response:
     view = await boxes.find(sid)
     if view is None:
         key = idempotency_key(request)
-        writing = sessions_of(request).write(
+        writing = session_boxes_of(request).write(
             sid,
             asked.path,
             asked.sha256,
@@ -195,7 +195,7 @@ async def _sandbox(request: Request, sid: str, user: str | None) -> tuple[Sandbo
     boxes = boxes_of(request)
     view = await boxes.find(sid)
     if view is None:
-        return await sessions_of(request).sandbox(sid), user or USER
+        return await session_boxes_of(request).sandbox(sid), user or USER
     return await boxes.sandbox(view), user or view.box.user
 
 
@@ -206,7 +206,7 @@ async def _on_node_of(request: Request, sid: str | None) -> None:
     boxes = boxes_of(request)
     view = await boxes.find(sid)
     if view is None:
-        await sessions_of(request).sandbox(sid)
+        await session_boxes_of(request).sandbox(sid)
     else:
         await boxes.here(view)
 

@@ -23,8 +23,8 @@ from sandbox_server.boxes.policy import SIZE_KEY
 from sandbox_server.errors import MalformedRequest, UnknownSession
 from sandbox_server.images.box_images import VIEW_KEY
 from sandbox_server.protocols._background import spawn
+from sandbox_server.protocols._parts import box_creation_of, boxes_of, session_boxes_of
 from sandbox_server.protocols._refusals import Sid, refusals
-from sandbox_server.protocols._sessions import box_creation_of, boxes_of, sessions_of
 from sandbox_server.protocols._wire import hung_up, json_answer, key_owner, read, run_started, takes
 from sandbox_server.records import BoxKind
 from sandbox_server.sandbox.base import Process
@@ -215,7 +215,7 @@ async def run_command(request: Request, sid: Sid) -> Response:
     view = await boxes.find(sid)
     if view is None:
         asked = wanted.model_dump(exclude={"wait_s"}, exclude_none=True)
-        begun, notice = await asyncio.shield(spawn(request, sessions_of(request).run(sid, command_id, asked)))
+        begun, notice = await asyncio.shield(spawn(request, session_boxes_of(request).run(sid, command_id, asked)))
         return await _session_reply(request, begun, wanted.wait_s, notice)
     await boxes.here(view)
     argv = wanted.argv or ["/bin/bash", "-l", "-c", wanted.cmd or ""]
@@ -270,14 +270,14 @@ async def _found(request: Request, sid: str, command_id: str) -> tuple[bool, Box
     boxes = boxes_of(request)
     view = await boxes.find(sid)
     if view is None:
-        return True, await sessions_of(request).find(sid, command_id)
+        return True, await session_boxes_of(request).find(sid, command_id)
     await boxes.here(view)
     return False, await _commands(request).find(sid, command_id)
 
 
 async def _session_reply(request: Request, command: BoxCommand, wait_s: float, notice: str = "") -> Response:
     """The response for a session's command, once its end is in the journal."""
-    more = await asyncio.shield(spawn(request, sessions_of(request).wait(command, wait_s)))
+    more = await asyncio.shield(spawn(request, session_boxes_of(request).wait(command, wait_s)))
     return await _reply(request, command, 0.0, notice or more)
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Annotated, cast
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
@@ -12,9 +12,9 @@ from sandbox_server.actions.batch import Command
 from sandbox_server.actions.content import scalar_text
 from sandbox_server.errors import MalformedRequest
 from sandbox_server.protocols._background import settle, spawn
+from sandbox_server.protocols._parts import sessions_of
 from sandbox_server.protocols._refusals import refusals
 from sandbox_server.protocols._wire import idempotency_key, json_answer, read, takes
-from sandbox_server.sessions.base import Sessions
 
 # each command gets the batch's environment, so the two multiply before the batch's own bound is looked at
 _MOST_COMMANDS = 1024
@@ -93,7 +93,7 @@ async def execute(request: Request, sid: Annotated[str, Path(pattern="^[0-9]{1,1
     """
     asked = await read(request, ExecRequest)
     key = idempotency_key(request)
-    running = cast(Sessions, request.app.state.sessions).exec(sid, _commands(asked), idempotency_key=key)
+    running = sessions_of(request).exec(sid, _commands(asked), idempotency_key=key)
     answer = await asyncio.shield(spawn(request, running))
     return json_answer(
         {"results": [asdict(result) for result in answer.results], "seq": answer.seq, "notice": answer.notice}

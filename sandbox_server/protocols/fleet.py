@@ -6,8 +6,8 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict
 
+from sandbox_server.protocols._parts import fleet_of
 from sandbox_server.protocols._refusals import refusals
-from sandbox_server.protocols._sessions import fleet_of
 from sandbox_server.protocols._wire import json_answer
 from sandbox_server.state.nodes import NodeRecord, Status
 

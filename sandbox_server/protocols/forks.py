@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt
 from sandbox_server.lifecycle import SessionState
 from sandbox_server.protocols._disconnects import while_connected
 from sandbox_server.protocols._forks import copies
+from sandbox_server.protocols._parts import copies_of, forking_of, rollback_of
 from sandbox_server.protocols._refusals import Sid, refusals
-from sandbox_server.protocols._sessions import copies_of, forking_of, rollback_of
 from sandbox_server.protocols._wire import idempotency_key, json_answer, read, takes
 from sandbox_server.protocols.groups import GroupAnswer
 from sandbox_server.verdicts import VerdictName

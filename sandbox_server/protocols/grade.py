@@ -15,11 +15,11 @@ from sandbox_server.grading.localization.answers import AUTO, FORMATS
 from sandbox_server.grading.localization.base import Events, Turn
 from sandbox_server.grading.localization.composition import MAX_ITEMS, Composition, compose, shipped, shipped_items
 from sandbox_server.protocols._caller import owner_of_caller
+from sandbox_server.protocols._parts import sessions_of
 from sandbox_server.protocols._refusals import refusals
 from sandbox_server.protocols._scores import ShownScore, score_fields
 from sandbox_server.protocols._wire import json_answer, key_owner, named_instance, read, run_of, takes
 from sandbox_server.scoring.batch_grading import BatchGrading, Graded, GradeItem
-from sandbox_server.sessions.base import Sessions
 from sandbox_server.verdicts import TurnTokens, VerdictName
 
 _TURNS = 10_000
@@ -168,7 +168,7 @@ async def report_rollout(request: Request, sid: Annotated[str, Path(pattern="^[0
     said = await read(request, RolloutRequest)
     if said.rewards is not None:
         _composition(said.rewards, None)
-    await cast(Sessions, request.app.state.sessions).report(
+    await sessions_of(request).report(
         sid,
         rewards=None if said.rewards is None else _items(said.rewards),
         tokens=None if said.tokens is None else [TurnTokens(turn.prompt, turn.response) for turn in said.tokens],

@@ -1,7 +1,7 @@
 """Our own endpoints for a trainer that starts a whole group at once or announces its next instances."""
 
 from dataclasses import asdict
-from typing import Annotated, Self, cast
+from typing import Annotated, Self
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, model_validator
@@ -10,8 +10,8 @@ from sandbox_server.errors import UnknownInstance
 from sandbox_server.protocols._caller import check_session
 from sandbox_server.protocols._disconnects import group_answer
 from sandbox_server.protocols._forks import copies
+from sandbox_server.protocols._parts import fleet_of, sessions_of
 from sandbox_server.protocols._refusals import refusals
-from sandbox_server.protocols._sessions import fleet_of
 from sandbox_server.protocols._wire import (
     json_answer,
     key_owner,
@@ -20,7 +20,6 @@ from sandbox_server.protocols._wire import (
     run_started,
     takes,
 )
-from sandbox_server.sessions.base import Sessions
 
 _GROUP = 1024
 """Sessions per group; more than any trainer samples per instance."""
@@ -142,7 +141,7 @@ async def start_group(request: Request) -> Response:
         return await copies(request, group.source, group.n, group.at)
     assert group.instance is not None
     instance, run = named_instance(group.instance), await run_started(request)
-    starting = _sessions(request).start_group(instance, group.n, run=run, owner=key_owner(request))
+    starting = sessions_of(request).start_group(instance, group.n, run=run, owner=key_owner(request))
     return await group_answer(request, starting)
 
 
@@ -164,7 +163,3 @@ async def look_ahead(request: Request) -> Response:
 async def show_pool(request: Request) -> Response:
     """Containers parked, being created and wanted, by image."""
     return json_answer(asdict(fleet_of(request).pool()))
-
-
-def _sessions(request: Request) -> Sessions:
-    return cast(Sessions, request.app.state.sessions)

@@ -12,12 +12,12 @@ from pydantic import BaseModel, ConfigDict
 
 from sandbox_server import clock
 from sandbox_server.catalogue.insight.records import Group, GroupKind, PassRate, SessionFilter
-from sandbox_server.catalogue.instances import Instances
 from sandbox_server.insight.health_rules import Word, jumps
 from sandbox_server.insight.overview import Insight, Overview
 from sandbox_server.insight.rates import DAY_S, Day, by_day
 from sandbox_server.insight.wall_time import Wall
 from sandbox_server.protocols._filters import InstanceId, Run, Since
+from sandbox_server.protocols._parts import instances_of, sessions_of
 from sandbox_server.protocols._refusals import refusals
 from sandbox_server.protocols._wire import json_answer
 from sandbox_server.sessions.base import Sessions
@@ -212,7 +212,7 @@ async def show_history(
     request: Request, instance_id: Annotated[str, Path(min_length=1, max_length=400, pattern="^[^\\x00]+$")]
 ) -> Response:
     """The results of one instance day by day, and of its last check."""
-    instances = cast(Instances, request.app.state.instances)
+    instances = instances_of(request)
     await instances.by_id(instance_id)
     check = await instances.verified(instance_id)
     return json_answer(
@@ -231,7 +231,7 @@ async def show_history(
 )
 async def export(request: Request, run: Run = None, since: Since = None, actions: bool = False) -> Response:
     """Sessions with rewards, masks and causes, one JSON object per line, newest first; `actions`: with journals."""
-    sessions = cast(Sessions, request.app.state.sessions)
+    sessions = sessions_of(request)
     lines = _lines(sessions, SessionFilter(run=run, since=since), actions=actions)
     first = await anext(lines, b"")  # so that a database that is down gives a 503, not a truncated response
     return StreamingResponse(_chained(first, lines), media_type="application/x-ndjson")

@@ -10,8 +10,8 @@ from sandbox_server.catalogue.snapshots import Snapshot
 from sandbox_server.errors import ServiceError, UnknownSnapshot
 from sandbox_server.protocols._caller import owner_of_caller
 from sandbox_server.protocols._disconnects import Started, group_answer
+from sandbox_server.protocols._parts import boxes_of, forks_of, snapshots_of, snapshotting_of
 from sandbox_server.protocols._refusals import Sid, refusals
-from sandbox_server.protocols._sessions import boxes_of, forks_of, snapshots_of, snapshotting_of
 from sandbox_server.protocols._wire import idempotency_key, json_answer, read, takes
 from sandbox_server.protocols.boxes import BoxDetail, Seconds, box_detail
 from sandbox_server.protocols.groups import GroupAnswer

@@ -11,7 +11,7 @@ session.
 
 import asyncio
 import re
-from typing import Annotated, cast
+from typing import Annotated
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StrictInt, StrictStr
@@ -19,6 +19,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, StrictInt, StrictSt
 from sandbox_server.errors import InfrastructureError, MalformedRequest, ServiceError
 from sandbox_server.protocols._background import settle, spawn
 from sandbox_server.protocols._caller import canonical_sid, own_sid
+from sandbox_server.protocols._parts import sessions_of
 from sandbox_server.protocols._scores import ShownAnswer, ShownItem, reward_fields
 from sandbox_server.protocols._starting import started
 from sandbox_server.protocols._steps import NextStep, next_step
@@ -32,7 +33,7 @@ from sandbox_server.protocols._wire import (
     takes,
 )
 from sandbox_server.scoring.rewards import RewardAnswer
-from sandbox_server.sessions.base import ActionAnswer, Sessions
+from sandbox_server.sessions.base import ActionAnswer
 from sandbox_server.telemetry import INFRA_ERRORS, logger
 from sandbox_server.verdicts import Verdict, VerdictName
 
@@ -198,7 +199,7 @@ async def process_action(request: Request) -> Response:
     key = idempotency_key(request)
     try:
         sid = await own_sid(request, action.sid)
-        acting = _sessions(request).act(sid, action.content, idempotency_key=key)
+        acting = sessions_of(request).act(sid, action.content, idempotency_key=key)
         answer = await asyncio.shield(spawn(request, acting))
     except MalformedRequest:
         raise
@@ -216,7 +217,7 @@ async def postprocess(request: Request) -> Response:
     sid = canonical_sid(asked := (await read(request, SessionRequest)).sid)
     try:
         sid = await own_sid(request, asked)
-        record = await asyncio.shield(spawn(request, _sessions(request).postprocess(sid)))
+        record = await asyncio.shield(spawn(request, sessions_of(request).postprocess(sid)))
     except ServiceError as error:
         return json_answer({"sid": sid, "error": {"code": _counted(error), "detail": error.detail}})
     if record is None:
@@ -239,15 +240,11 @@ async def compute_reward(request: Request) -> Response:
     sid = canonical_sid(asked := (await read(request, SessionRequest)).sid)
     try:
         sid = await own_sid(request, asked)
-        answer = await _sessions(request).reward(sid)
+        answer = await sessions_of(request).reward(sid)
     except ServiceError as error:
         log.error("no verdict", sid=sid, code=_counted(error), error=error.detail)
         answer = RewardAnswer(Verdict(VerdictName.INFRA, mask=True, cause=error.detail), 0.0)
     return json_answer(reward_fields(answer))
-
-
-def _sessions(request: Request) -> Sessions:
-    return cast(Sessions, request.app.state.sessions)
 
 
 def _counted(error: ServiceError) -> str:

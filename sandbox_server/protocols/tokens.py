@@ -8,10 +8,10 @@ from pydantic import BaseModel, ConfigDict
 from sandbox_server.catalogue.session_tokens import SessionTokens
 from sandbox_server.errors import IsBox, SessionOver
 from sandbox_server.lifecycle import SessionState
+from sandbox_server.protocols._parts import sessions_of
 from sandbox_server.protocols._refusals import Sid, refusals
 from sandbox_server.protocols._wire import json_answer
 from sandbox_server.records import SessionKind
-from sandbox_server.sessions.base import Sessions
 
 
 class SessionToken(BaseModel):
@@ -36,7 +36,7 @@ ROUTER = APIRouter(prefix="/v1", tags=["v1"])
 )
 async def issue_token(request: Request, sid: Sid) -> Response:
     """Make a token for an agent; the session's former token is no longer valid. 409 once the session has ended."""
-    record = (await cast(Sessions, request.app.state.sessions).view(sid)).record
+    record = (await sessions_of(request).view(sid)).record
     if record.kind is SessionKind.BOX:
         raise IsBox(f"session {sid} is a box: it has no tools")
     if record.state != SessionState.LIVE:

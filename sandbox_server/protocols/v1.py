@@ -11,18 +11,18 @@ from pydantic import BaseModel, ConfigDict
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.insight.records import Seen, SessionFilter
 from sandbox_server.catalogue.instance import TaskInstance
-from sandbox_server.catalogue.instances import Instances
 from sandbox_server.catalogue.instances import InstanceSummary as Summary
 from sandbox_server.catalogue.services import McpServer
 from sandbox_server.errors import UnknownSession
 from sandbox_server.lifecycle import SessionState
 from sandbox_server.protocols._filters import cursor, wanted_sessions
+from sandbox_server.protocols._parts import instances_of, sessions_of
 from sandbox_server.protocols._refusals import Refused, Sid, refusals
 from sandbox_server.protocols._scores import ShownScore, score_fields
 from sandbox_server.protocols._steps import ShownStep, step_fields
 from sandbox_server.protocols._wire import json_answer
 from sandbox_server.records import SessionRecord
-from sandbox_server.sessions.base import Sessions, SessionView
+from sandbox_server.sessions.base import SessionView
 from sandbox_server.slices import sliced
 from sandbox_server.verdicts import ConfirmState, VerdictName
 
@@ -219,7 +219,7 @@ async def list_sessions(
     request: Request, wanted: Annotated[SessionFilter, Depends(wanted_sessions)], limit: Limit = 100
 ) -> Response:
     """Sessions, the newest first; the header Sandbox-Next is the next page's `before`."""
-    listed = await _sessions(request).list(wanted, limit=limit)
+    listed = await sessions_of(request).list(wanted, limit=limit)
     more = {_CURSOR: cursor(listed[-1])} if len(listed) == limit else {}
     return json_answer(await sliced(map(_listed, listed)), headers=more)
 
@@ -227,13 +227,13 @@ async def list_sessions(
 @ROUTER.get("/sessions/{sid}", response_model=SessionDetail, responses=_NOT_FOUND)
 async def show_session(request: Request, sid: Sid) -> Response:
     """A session with its timings, patch, grading and metrics."""
-    return json_answer(_detail(await _sessions(request).view(sid)))
+    return json_answer(_detail(await sessions_of(request).view(sid)))
 
 
 @ROUTER.delete("/sessions/{sid}", response_model=SessionSummary, responses=_NOT_FOUND | _BUSY)
 async def close_session(request: Request, sid: Sid) -> Response:
     """End a session; its patch is kept and graded."""
-    record = await _sessions(request).close(sid)
+    record = await sessions_of(request).close(sid)
     if record is None:
         raise UnknownSession.of(sid)
     return json_answer(_summary(record))
@@ -246,7 +246,7 @@ async def close_session(request: Request, sid: Sid) -> Response:
 )
 async def show_patch(request: Request, sid: Sid) -> Response:
     """The diff, byte for byte; empty if nothing was changed or could be taken (see the session). 409 while live."""
-    patch = await _sessions(request).patch(sid)
+    patch = await sessions_of(request).patch(sid)
     return Response(patch.diff or b"", media_type="text/plain; charset=utf-8")
 
 
@@ -259,7 +259,7 @@ async def list_actions(
 ) -> Response:
     """The journal after number `after`, the oldest action first; all of it, or `limit` actions."""
     texts, since = [], 0
-    for action in await _sessions(request).actions(sid, after=after, limit=limit):
+    for action in await sessions_of(request).actions(sid, after=after, limit=limit):
         texts.append(json.dumps(asdict(action)))
         since += len(texts[-1])
         if since > _AT_ONCE:  # a journal may have tens of megabytes; let other requests run in between
@@ -281,7 +281,7 @@ async def list_instances(
     request: Request, limit: Limit = 100, after: Annotated[str, Query(max_length=400, pattern="^[^\\x00]*$")] = ""
 ) -> Response:
     """Instances by id; the next page begins after the last id of this one."""
-    summaries = await _instances(request).list(after=after, limit=limit)
+    summaries = await instances_of(request).list(after=after, limit=limit)
     return json_answer([_instance_summary(summary) for summary in summaries])
 
 
@@ -290,7 +290,7 @@ async def show_instance(
     request: Request, instance_id: Annotated[str, Path(min_length=1, max_length=400, pattern="^[^\\x00]+$")]
 ) -> Response:
     """One instance, without data that gives its solution or its tests away."""
-    return json_answer(_instance_detail(await _instances(request).by_id(instance_id)))
+    return json_answer(_instance_detail(await instances_of(request).by_id(instance_id)))
 
 
 def _summary(record: SessionRecord) -> dict[str, object]:
@@ -374,11 +374,3 @@ def _instance_detail(instance: TaskInstance) -> dict[str, object]:
         "p2p_total": len(instance.pass_to_pass),
         "eval_timeout_s": instance.eval_timeout_s,
     }
-
-
-def _sessions(request: Request) -> Sessions:
-    return cast(Sessions, request.app.state.sessions)
-
-
-def _instances(request: Request) -> Instances:
-    return cast(Instances, request.app.state.instances)

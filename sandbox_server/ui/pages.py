@@ -13,19 +13,17 @@ from fastapi.responses import RedirectResponse
 
 from sandbox_server import clock
 from sandbox_server.catalogue.insight.records import GroupKind, SessionFilter
-from sandbox_server.catalogue.instances import Instances
 from sandbox_server.errors import StateUnavailable
 from sandbox_server.insight.health_rules import pass_rate
 from sandbox_server.insight.rates import DAY_S
 from sandbox_server.insight.wall_time import STAGES
 from sandbox_server.lifecycle import SessionState
 from sandbox_server.protocols._filters import InstanceId, Run, Since, cursor, wanted_sessions
-from sandbox_server.protocols._sessions import fleet_of
+from sandbox_server.protocols._parts import fleet_of, instances_of, sessions_of
 from sandbox_server.protocols._traits import Trait
 from sandbox_server.protocols.insight import Limit, Window, days_of, groups_of, insight_of, pass_rates_of
 from sandbox_server.protocols.search import Limit as SearchLimit
 from sandbox_server.protocols.search import Number, Words, next_of
-from sandbox_server.sessions.base import Sessions
 from sandbox_server.state.logouts import Logouts
 from sandbox_server.telemetry import KEYS_REFUSED
 from sandbox_server.ui.login import COOKIE, Logins
@@ -154,7 +152,7 @@ async def sessions(
     request: Request, wanted: Annotated[SessionFilter, Depends(wanted_sessions)], limit: Limit = 50, sort: Sort = ""
 ) -> Response:
     """Sessions that match the filter in the URL."""
-    listed = await _sessions(request).list(wanted, limit=limit)
+    listed = await sessions_of(request).list(wanted, limit=limit)
     asked = {**asked_of(request), "limit": request.query_params.get("limit"), "sort": sort}
     return await page(
         request,
@@ -193,7 +191,7 @@ async def groups(
     found = await groups_of(request, run, instance, kind, since, limit)
     siblings, tokens = [], {}
     if run is not None and instance is not None:
-        siblings = await _sessions(request).list(SessionFilter(run=run, instance=instance), limit=_SIBLINGS)
+        siblings = await sessions_of(request).list(SessionFilter(run=run, instance=instance), limit=_SIBLINGS)
         tokens = await insight_of(request).listing.tokens_of([seen.record.sid for seen in siblings])
     asked = {"run": run, "instance": instance, "kind": kind, **_listed(request, sort)}
     return await page(
@@ -219,13 +217,13 @@ async def instance(
     request: Request, instance_id: Annotated[str, Path(min_length=1, max_length=400, pattern="^[^\\x00]+$")]
 ) -> Response:
     """One instance: pass rate by day, newest sessions, result of its check."""
-    instances = cast(Instances, request.app.state.instances)
+    instances = instances_of(request)
     task = await instances.by_id(instance_id)
-    newest = await _sessions(request).list(SessionFilter(instance=instance_id), limit=50)
+    newest = await sessions_of(request).list(SessionFilter(instance=instance_id), limit=50)
     check = await instances.verified(instance_id)
     days = await days_of(request, instance_id)
     tested = [seen for seen in newest if seen.standing and seen.standing.verdict in _TESTED and not seen.standing.mask]
-    view = await _sessions(request).view(tested[0].record.sid) if tested else None
+    view = await sessions_of(request).view(tested[0].record.sid) if tested else None
     ended = [one.record.ended_at - one.record.created_at for one in newest if one.record.ended_at]
     return await page(
         request,
@@ -261,7 +259,3 @@ async def nodes(request: Request, sort: Sort = "") -> Response:
 def _listed(request: Request, sort: str) -> dict[str, str | None]:
     """What a list's links keep of its query."""
     return {name: request.query_params.get(name) for name in ("since", "limit")} | {"sort": sort}
-
-
-def _sessions(request: Request) -> Sessions:
-    return cast(Sessions, request.app.state.sessions)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse, StreamingResponse
@@ -13,10 +13,10 @@ from markupsafe import Markup
 from sandbox_server import clock
 from sandbox_server.catalogue.insight.records import Seen, SessionFilter, Timed
 from sandbox_server.catalogue.instance import TaskInstance
-from sandbox_server.catalogue.instances import Instances
 from sandbox_server.errors import UnknownInstance, UnknownSession
 from sandbox_server.insight.wall_time import STAGES, stages_of
 from sandbox_server.lifecycle import SessionState
+from sandbox_server.protocols._parts import instances_of, sessions_of
 from sandbox_server.protocols.asciicast import show_asciicast
 from sandbox_server.records import ActionRecord, SessionRecord
 from sandbox_server.sessions.base import Sessions, SessionView
@@ -70,7 +70,7 @@ class Shown:
 @ROUTER.get("/{sid}")
 async def session(request: Request, sid: Sid, after: After = 0) -> Response:
     """One session, 50 actions at a time."""
-    sessions = _sessions(request)
+    sessions = sessions_of(request)
     view = await sessions.view(sid)
     actions = await _shown(sessions, view.record, after, _PAGE)
     facts = _facts(view, actions, await _task(request, view))
@@ -83,8 +83,8 @@ async def session(request: Request, sid: Sid, after: After = 0) -> Response:
 @ROUTER.get("/{sid}/actions/{seq}")
 async def action(request: Request, sid: Sid, seq: Annotated[int, Path(ge=1, le=2**53)]) -> Response:
     """One action with all its text."""
-    view = await _sessions(request).view(sid)
-    found = await _sessions(request).actions(sid, after=seq - 1, limit=1)
+    view = await sessions_of(request).view(sid)
+    found = await sessions_of(request).actions(sid, after=seq - 1, limit=1)
     if not found or found[0].seq != seq:
         raise UnknownSession(f"session {sid} has no action {seq}")
     return await page(request, "action.html", action=found[0], record=view.record, most=MOST_ALONE)
@@ -93,8 +93,8 @@ async def action(request: Request, sid: Sid, seq: Annotated[int, Path(ge=1, le=2
 @ROUTER.get("/{sid}/export")
 async def export(request: Request, sid: Sid) -> Response:
     """One HTML file that works without the server; at most 2,000 actions."""
-    view = await _sessions(request).view(sid)
-    actions = await _shown(_sessions(request), view.record, 0, _EXPORTED)
+    view = await sessions_of(request).view(sid)
+    actions = await _shown(sessions_of(request), view.record, 0, _EXPORTED)
     style = Markup((FOLDER / "static" / "style.css").read_text())
     text = await rendered("export.html", **_facts(view, actions, await _task(request, view)), style=style)
     policy = "default-src 'none'; style-src 'unsafe-inline'"
@@ -111,7 +111,7 @@ async def recording(request: Request, sid: Sid) -> Response:
 @ROUTER.get("/{sid}/live")
 async def live(request: Request, sid: Sid, after: After = 0) -> Response:
     """Server-sent events: each action, once acknowledged, as an HTML fragment; `over` at the end."""
-    view = await _sessions(request).view(sid)
+    view = await sessions_of(request).view(sid)
     if len(request.app.state.followed) >= _LIVES:
         return Response("too many pages show live updates; reload this one manually", 503, HEADERS)
     events = _events(request, view.record, after)
@@ -119,7 +119,7 @@ async def live(request: Request, sid: Sid, after: After = 0) -> Response:
 
 
 async def _events(request: Request, record: SessionRecord, after: int) -> AsyncIterator[str]:
-    sessions, state = _sessions(request), request.app.state
+    sessions, state = sessions_of(request), request.app.state
     me, until = object(), clock.now() + _LIVE_S
     state.followed.add(me)
     try:
@@ -149,7 +149,7 @@ async def close(request: Request, sid: Sid) -> Response:
     """End a session; its patch is kept and graded."""
     if not await _may_change(request):
         return await page(request, "stale.html", 403)
-    if await _sessions(request).close(sid) is None:
+    if await sessions_of(request).close(sid) is None:
         raise UnknownSession.of(sid)
     return RedirectResponse(f"/ui/sessions/{sid}", 303, HEADERS)
 
@@ -159,9 +159,9 @@ async def grade(request: Request, sid: Sid) -> Response:
     """Grade the session again, if its verdict was a fault of ours or is missing."""
     if not await _may_change(request):
         return await page(request, "stale.html", 403)
-    view = await _sessions(request).view(sid)
+    view = await sessions_of(request).view(sid)
     if view.record.state != SessionState.LIVE:
-        await _sessions(request).reward(sid)
+        await sessions_of(request).reward(sid)
     return RedirectResponse(f"/ui/sessions/{sid}", 303, HEADERS)
 
 
@@ -174,7 +174,7 @@ async def _task(request: Request, view: SessionView) -> TaskInstance | None:
     if not view.record.instance_id:
         return None
     with suppress(UnknownInstance):
-        return await cast(Instances, request.app.state.instances).by_id(view.record.instance_id)
+        return await instances_of(request).by_id(view.record.instance_id)
     return None
 
 
@@ -257,7 +257,3 @@ async def _siblings(sessions: Sessions, view: SessionView) -> list[Seen]:
         return []
     found = await sessions.list(SessionFilter(run=record.run, instance=record.instance_id), limit=32)
     return [seen for seen in found if seen.record.sid != record.sid]
-
-
-def _sessions(request: Request) -> Sessions:
-    return cast(Sessions, request.app.state.sessions)

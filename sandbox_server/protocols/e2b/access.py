@@ -15,7 +15,7 @@ from sandbox_server import clock
 from sandbox_server.boxes.boxes import BoxView
 from sandbox_server.errors import SandboxPaused, ServiceError, Unauthorized, UnknownSession
 from sandbox_server.protocols._numbers import whole
-from sandbox_server.protocols._sessions import boxes_of
+from sandbox_server.protocols._parts import boxes_of
 
 SANDBOX_ID = "e2b-sandbox-id"
 TOKEN = "x-access-token"

@@ -11,7 +11,7 @@ from sandbox_server.boxes.boxes import BoxView
 from sandbox_server.boxes.planning import BoxRequest
 from sandbox_server.errors import MalformedRequest, RequestError, SandboxRunning, UnknownSession
 from sandbox_server.protocols._caller import owner_of_caller
-from sandbox_server.protocols._sessions import box_creation_of, boxes_of
+from sandbox_server.protocols._parts import box_creation_of, boxes_of
 from sandbox_server.protocols._wire import hung_up, json_answer, key_owner, read, run_started
 from sandbox_server.protocols.e2b import listing, wire
 from sandbox_server.records import BoxKind, OnTimeout

@@ -19,7 +19,7 @@ from sandbox_server.errors import (
     UnknownSession,
     UnknownUser,
 )
-from sandbox_server.protocols._sessions import boxes_of
+from sandbox_server.protocols._parts import boxes_of
 from sandbox_server.protocols._wire import json_answer
 from sandbox_server.protocols.e2b import connect
 from sandbox_server.protocols.e2b.access import BoxGone, Operation, box_of

@@ -17,7 +17,7 @@ from fastapi import APIRouter, Request, Response
 from sandbox_server.boxes.command import CommandLine, with_path
 from sandbox_server.boxes.processes import Follower, Lagging, Over, Processes, Running
 from sandbox_server.errors import ServiceError, UnknownProcess, UnknownSession
-from sandbox_server.protocols._sessions import boxes_of
+from sandbox_server.protocols._parts import boxes_of
 from sandbox_server.protocols._streamed import Last
 from sandbox_server.protocols.e2b import connect
 from sandbox_server.protocols.e2b.connect import Code, ConnectError

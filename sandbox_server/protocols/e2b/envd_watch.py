@@ -13,7 +13,7 @@ from typing import cast
 from fastapi import APIRouter, Request, Response
 
 from sandbox_server.errors import SandboxLost, SandboxPaused
-from sandbox_server.protocols._sessions import boxes_of
+from sandbox_server.protocols._parts import boxes_of
 from sandbox_server.protocols.e2b import connect
 from sandbox_server.protocols.e2b.connect import Code, ConnectError, Message
 from sandbox_server.protocols.e2b.envd_call import Call, as_connect, streaming, unary

@@ -19,7 +19,7 @@ from sandbox_server.boxes.measures import EVERY_S, Figures
 from sandbox_server.boxes.monitoring import BoxMonitoring
 from sandbox_server.errors import MalformedRequest, UnknownSession
 from sandbox_server.protocols._numbers import whole
-from sandbox_server.protocols._sessions import boxes_of
+from sandbox_server.protocols._parts import boxes_of
 from sandbox_server.protocols._wire import json_answer
 from sandbox_server.protocols.e2b import wire
 

@@ -30,7 +30,7 @@ from sandbox_server.errors import (
 from sandbox_server.protocols._by_host import RAW, TARGET, TRAFFIC_TOKEN, RawConnection, passed_on, switching
 from sandbox_server.protocols._copying import copied, first_of
 from sandbox_server.protocols._numbers import whole
-from sandbox_server.protocols._sessions import boxes_of
+from sandbox_server.protocols._parts import boxes_of
 from sandbox_server.protocols._traits import Refusal, Trait
 from sandbox_server.protocols._wire import json_answer
 from sandbox_server.protocols.e2b.access import SANDBOX_ID, TOKEN, BoxGone, is_same, ports_token

@@ -9,7 +9,7 @@ from sandbox_server.boxes.boxes import BoxView
 from sandbox_server.errors import ServiceError
 from sandbox_server.protocols._caller import owner_of_caller
 from sandbox_server.protocols._disconnects import while_connected
-from sandbox_server.protocols._sessions import boxes_of, forks_of, snapshots_of, snapshotting_of
+from sandbox_server.protocols._parts import boxes_of, forks_of, snapshots_of, snapshotting_of
 from sandbox_server.protocols._wire import idempotency_key, json_answer
 from sandbox_server.protocols.e2b import listing, wire
 from sandbox_server.protocols.e2b.control import Unimplemented, body_of, sid_of

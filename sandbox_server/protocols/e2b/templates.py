@@ -23,7 +23,7 @@ from sandbox_server.errors import MalformedRequest, RequestTooLarge
 from sandbox_server.protocols._caller import owner_of_caller
 from sandbox_server.protocols._flow import steady
 from sandbox_server.protocols._numbers import whole
-from sandbox_server.protocols._sessions import boxes_of, snapshots_of
+from sandbox_server.protocols._parts import boxes_of, snapshots_of
 from sandbox_server.protocols._traits import PREFIX
 from sandbox_server.protocols._wire import json_answer, key_owner, read
 from sandbox_server.protocols.e2b import wire

@@ -8,7 +8,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Annotated, cast
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
 
@@ -24,13 +24,13 @@ from sandbox_server.errors import (
 from sandbox_server.protocols import _agents as agents
 from sandbox_server.protocols._background import settle, spawn
 from sandbox_server.protocols._caller import own_sid
+from sandbox_server.protocols._parts import sessions_of
 from sandbox_server.protocols._scores import reward_fields
 from sandbox_server.protocols._starting import started
 from sandbox_server.protocols._tools import Tool, of_server, of_session
 from sandbox_server.protocols._wire import json_answer, named_instance, read_json
 from sandbox_server.protocols.mcp import rpc as wire
 from sandbox_server.protocols.mcp.rpc import Rpc, RpcError
-from sandbox_server.sessions.base import Sessions
 
 _VIA = "mcp"
 _FACTS = "sandbox/"
@@ -156,7 +156,7 @@ async def _start(request: Request, arguments: Mapping[str, object]) -> Mapping[s
 
 
 async def _end(request: Request, sid: str) -> Mapping[str, object]:
-    sessions = cast(Sessions, request.app.state.sessions)
+    sessions = sessions_of(request)
     record = await asyncio.shield(spawn(request, sessions.postprocess(sid)))
     if record is None:
         raise UnknownSession("There is no such session.")

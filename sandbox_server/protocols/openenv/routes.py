@@ -13,12 +13,12 @@ from sandbox_server.errors import MalformedRequest
 from sandbox_server.protocols import _agents as agents
 from sandbox_server.protocols._agents import ActionResult
 from sandbox_server.protocols._caller import check_session, own_sid
+from sandbox_server.protocols._parts import sessions_of
 from sandbox_server.protocols._starting import started
 from sandbox_server.protocols._tools import of_session
 from sandbox_server.protocols._wire import json_answer, named_instance, read, takes
 from sandbox_server.protocols.openenv import wire
 from sandbox_server.protocols.openenv.wire import AskReward, ListTools, ToolCall, observed
-from sandbox_server.sessions.base import Sessions
 
 _VIA = "openenv"
 
@@ -102,7 +102,7 @@ async def state(request: Request, sid: Annotated[str, Query(pattern="^[0-9]{0,19
     if not sid:
         return json_answer({"episode_id": None, "step_count": 0})
     await check_session(request, sid)
-    sessions: Sessions = request.app.state.sessions
+    sessions = sessions_of(request)
     record = (await sessions.view(sid)).record
     facts = {"sid": sid, "instance_id": record.instance_id, "state": record.state}
     return json_answer({"episode_id": sid, "step_count": record.actions, **facts})
