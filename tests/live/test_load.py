@@ -11,6 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.documents import blocks, learn
+
 from .serving import UNREAD, Server, bash, until
 from .wire import Wire, wired
 
@@ -46,6 +48,14 @@ def metric(server: Server, name: str) -> float:
     """The value of one metric series; 0.0 if missing."""
     lines = httpx.get(f"{server.url}/metrics").text.splitlines()
     return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name} ")), 0.0)
+
+
+def as_printed(printed: str, refused: httpx.Response, named: dict[str, str]) -> None:
+    """Compare what a document prints with the answer, in which the document's names stand for real ones."""
+    said = f"HTTP/1.1 {refused.status_code}\nRetry-After: {refused.headers['Retry-After']}\n{refused.text}"
+    for real, name in named.items():
+        said = said.replace(real, name)
+    learn(printed, said, {})
 
 
 def fault(server: Server, reason: str) -> bool:
@@ -100,11 +110,17 @@ def test_what_a_refusal_says(serve: Callable[..., Server]) -> None:
         assert (body["reason"], body["position"], body["retryable"]) == ("queue", 3, True)
         assert "SANDBOX_START_QUEUE" in body["detail"]
         other = pool.submit(start, server, "b")  # another run still has its share of the queue
-        bodies = [answer.result().json() for answer in [*waiting, other]]
+        answers = [answer.result() for answer in [*waiting, other]]
+    bodies = [answer.json() for answer in answers]
     # the last of the longer part was put out; the other two were the next one when each gave up
     assert sorted((body["reason"], body["position"]) for body in bodies) == [("queue", 2), ("slots", 1), ("slots", 1)]
     for body in bodies:
         assert body["estimate_s"] > 0, "two sessions have ended lately"
+    at_once, late = blocks("docs/load.md", "## What each 503 means")
+    as_printed(at_once.text, refused, {server.node: "sandbox-1"})
+    as_printed(
+        late.text, next(answer for answer in answers if answer.json()["reason"] == "slots"), {server.node: "sandbox-1"}
+    )
     refused = start(server)
     assert 1 <= int(refused.headers["Retry-After"]) <= 60
     assert int(refused.headers["Retry-After"]) >= min(60, refused.json()["estimate_s"]) - 1
@@ -146,7 +162,8 @@ def test_an_engine_that_is_gone(wire: Wire, serve: Callable[..., Server]) -> Non
     body = refused.json()
     assert refused.status_code == 503 and body.keys() == REFUSAL and int(refused.headers["Retry-After"]) == 10
     assert (body["reason"], body["position"], body["estimate_s"]) == ("daemon", None, None)
-    assert "does not answer" in body["detail"] and "docker info" in body["detail"]
+    (shown,) = blocks("docs/load.md", "## When the engine does not answer")
+    as_printed(f"HTTP/1.1 503\nRetry-After: 10\n{shown.text}", refused, {wire.url: "tcp://127.0.0.1:43575"})
     group = server.post("/v1/groups", {"instance": LEDGER, "n": 2})
     assert (group.status_code, group.json()["reason"]) == (503, "daemon")
     assert server.say(sid, bash("echo tried"))["error"]["code"] == "engine_unavailable", "actions still try"

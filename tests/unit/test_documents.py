@@ -26,8 +26,6 @@ UNSEEN = {
     ("docs/code-search.md", "## Tool calls"): "the parts of an observation; tests/unit/actions has them",
     ("docs/dataset.md", "# Data sets for code search"): "needs SWE-Gym's rows and clones of its repositories",
     ("docs/deployment.md", "## Many hosts: Docker Swarm"): "of a trial with two hosts; tests/test_swarm.py has one",
-    ("docs/load.md", "## What each 503 means"): "of a full node; test_load.py fills one",
-    ("docs/load.md", "## When the engine does not answer"): "of an engine that stands still",
     ("docs/load.md", "## When the engine's disk fills up"): "lists images of other projects too",
     ("docs/seeing.md", "## In the terminal"): "commands, whose options are tested here",
     ("docs/slime.md", "# slime"): "slime's own recipe, for minutes; test_slime.py runs its parts",
