@@ -1,5 +1,6 @@
 """What the documents show is typed and comes back, on the shared server."""
 
+import json
 from collections.abc import Mapping
 
 from tests.conftest import ROOT
@@ -38,8 +39,23 @@ def test_copies_and_going_back(live: Server) -> None:
         live.finish(one)
 
 
+def test_the_observation_of_tool_calls(live: Server) -> None:
+    """A trainer splits an observation by what the document shows of one."""
+    (shown,) = blocks("docs/code-search.md", "## Tool calls")
+    sid = live.begin("samples__search-1")
+
+    def turn(*calls: dict[str, object]) -> str:
+        texts = [json.dumps({"name": "bash", "arguments": arguments}) for arguments in calls]
+        return str(live.say(sid, "".join(f"<tool_call>{text}</tool_call>" for text in texts))["content"])
+
+    turn({"command": "mkdir src && { yes '' | head -n 11; echo needle; } >src/a.py"})
+    assert learn(shown.text, turn({"command": "grep -rn needle src /nonexistent"}, {}), {}) == {}
+    turn({"command": "rm -r src"})
+    live.finish(sid)
+
+
 def test_commands_without_a_dialect(live: Server) -> None:
-    """A batch by `exec`, and what the policy of a dialect with tool calls is told."""
+    """A trainer that parses tool calls itself sends another body, or reads another answer, than is shown."""
     (batch,) = blocks("docs/code-search.md", "## Commands without a dialect")
     sid = live.begin(UNREAD)
     play(batch, shell(live), {"2071489127163913": sid})

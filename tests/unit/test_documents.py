@@ -23,7 +23,6 @@ UNSEEN = {
     ("docs/architecture.md", "## A rollout"): "a picture",
     ("docs/architecture.md", "## Rooms"): "the layers; test_docs.py compares them with their contract",
     ("docs/code-search.md", "# Code search"): "the demo of code search; test_search_rows.py plays its rollouts",
-    ("docs/code-search.md", "## Tool calls"): "the parts of an observation; tests/unit/actions has them",
     ("docs/dataset.md", "# Data sets for code search"): "needs SWE-Gym's rows and clones of its repositories",
     ("docs/deployment.md", "## Many hosts: Docker Swarm"): "of a trial with two hosts; tests/test_swarm.py has one",
     ("docs/load.md", "## When the engine's disk fills up"): "lists images of other projects too",
