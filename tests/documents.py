@@ -14,7 +14,7 @@ PAGES = sorted(
 )
 _VARIES = re.compile(
     r"(?P<sid>\b\d{16}\b)|(?P<hash>\b(?:[0-9a-f]{32}|[0-9a-f]{7})\b)"
-    r"|(?P<time>\b\d+\.\d+(?= ?m?s\b)|(?:(?<=_ms\": )|(?<=_s\": )|(?<=Retry-After: ))[\d.]+)"
+    r"|(?P<time>\b\d+\.\d+(?= ?m?s\b)|\b\d+(?= ms\b)|(?:(?<=_ms\": )|(?<=_s\": )|(?<=Retry-After: ))[\d.]+)"
     r"|(?P<left_out>\.\.\.)|(?P<space>\s+)"
 )
 

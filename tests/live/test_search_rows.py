@@ -6,11 +6,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pyarrow.parquet
 import pytest
 
-from sandbox_server.cli.demo_search import Script, scripts
+from sandbox_server.cli.demo_search import Script, drive, scripts
 from tests.conftest import ROOT
+from tests.documents import blocks, learn
 
 from .serving import Server
 
@@ -74,6 +76,19 @@ def test_a_scripted_rollout_earns_what_it_should(server: Server, built: Path, nu
     assert got["reward"] == pytest.approx(script.total) and got["mask"] is False
     assert sum(item["value"] * item["weight"] for item in got["items"]) == pytest.approx(script.total)
     assert got["verdict"] == ("resolved" if script.instance_id == TOUCHING else "unresolved")
+
+
+def test_the_demo_prints_what_the_document_shows(
+    server: Server, built: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """docs/code-search.md shows items of a reward that the demo has no more."""
+    (shown,) = [block for block in blocks("docs/code-search.md", "# Code search") if block.language == "text"]
+    found = scripts(ROOT / "examples" / "search", built / "rows.jsonl")
+    (script,) = [one for one in found if one.instance_id == LETTERS]
+    with httpx.Client(base_url=server.url, timeout=300.0, trust_env=False) as client:
+        drive(client, script)
+    # the samples' image has no `rg`, which the demo notes behind the total
+    learn(f"{shown.text.partition(chr(10) * 2)[0]}...", capsys.readouterr().out, {})
 
 
 def test_a_session_sees_the_bug_and_nothing_later(server: Server) -> None:

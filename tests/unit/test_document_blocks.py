@@ -22,7 +22,6 @@ UNSEEN = {
     ("README.md", "# sandbox-server"): "the demo of six samples; test_readmes_demo_has_the_columns_of_the_demo",
     ("docs/architecture.md", "## A rollout"): "a picture",
     ("docs/architecture.md", "## Rooms"): "the layers; test_docs.py compares them with their contract",
-    ("docs/code-search.md", "# Code search"): "the demo of code search; test_search_rows.py plays its rollouts",
     ("docs/dataset.md", "# Data sets for code search"): "needs SWE-Gym's rows and clones of its repositories",
     ("docs/deployment.md", "## Many hosts: Docker Swarm"): "of a trial with two hosts; tests/test_swarm.py has one",
     ("docs/load.md", "## When the engine's disk fills up"): "lists images of other projects too",
