@@ -12,8 +12,9 @@ from typing import Any
 
 from sandbox_server.errors import EngineUnavailable, ImageUnavailable, SandboxExhausted, SandboxLost, ServiceError
 from sandbox_server.sandbox.base import ContainerInfo, ContainerSpec, CpuTime, Role
+from sandbox_server.sandbox.bash.fifo_folders import FifoFolders
 from sandbox_server.sandbox.bash.fifo_stream import discard_left
-from sandbox_server.sandbox.bash.fifos import TARGET, FifoFolders, Fifos
+from sandbox_server.sandbox.bash.fifos import TARGET, Fifos
 from sandbox_server.sandbox.bash.sandbox import BashSandbox
 from sandbox_server.sandbox.config import EngineFacts as EngineFacts
 from sandbox_server.sandbox.config import RuntimeConfig as RuntimeConfig
