@@ -71,7 +71,7 @@ class ServiceError(Exception):
     http_status = 500
     retryable = False
     reason = ""
-    """What a start lacked, in one word: slots, queue, daemon, disk, data, image, draining; else ""."""
+    """What a start lacked, in one word: slots, queue, daemon, disk, data, image, bodies, draining; else ""."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(detail)

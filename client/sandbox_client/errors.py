@@ -65,7 +65,7 @@ class BadAnswer(SandboxError):
 
 class _AnsweredError(SandboxError):
     reason = ""
-    """For a 503: why the start was refused (slots, queue, daemon, disk, image, draining); "" if not given."""
+    """For a 503: what was lacking (slots, queue, daemon, disk, data, image, bodies, draining); "" if not given."""
     position: int | None = None
     """For a 503: 1-based position in the queue."""
     estimate_s: float | None = None

@@ -1,6 +1,5 @@
-"""Middleware before any route: API keys and the bound on the body. Plain ASGI, because it sees every request."""
+"""Middleware before any route: API keys. Plain ASGI, because it sees every request."""
 
-import asyncio
 import base64
 import binascii
 import hashlib
@@ -10,17 +9,15 @@ import json
 import re
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sandbox_server.errors import BodyTooSlow, RequestTooLarge, ServiceError, Unauthorized
-from sandbox_server.protocols._numbers import is_whole, whole
+from sandbox_server.errors import ServiceError, Unauthorized
 from sandbox_server.protocols._sockets import refusing
 from sandbox_server.protocols._traits import TRAIT, Trait
-from sandbox_server.protocols._wire import KEY_NAME, KEY_OWNER, KEY_VIEWS
+from sandbox_server.protocols._wire import KEY_NAME, KEY_OWNER, KEY_VIEWS, refusal, retry_after
 from sandbox_server.telemetry import KEYS_REFUSED
 from sandbox_server.ui.login import Role
 
@@ -29,8 +26,6 @@ _NAMED = re.compile(r"(?P<name>[A-Za-z0-9._:/@+-]{1,100})=(?P<key>.{8,})")
 """An entry `name=key`. The minimum length keeps base64 padding at the end of a plain key from counting as a key."""
 OfToken = Callable[[str, Sequence[bytes]], Awaitable[Mapping[str, object] | None]]
 """Path and offered texts -> the entries in the request's scope of the session whose token is among them."""
-_DRAINED = 4
-"""Multiple of the bound that is read and discarded, so that a client that is still sending can read the 413."""
 
 
 class RequireKey:
@@ -130,63 +125,6 @@ def operator_key(entries: Sequence[str]) -> str:
     return next((key for key in entries if _NAMED.fullmatch(key) is None), entries[0] if entries else "")
 
 
-class BoundBody:
-    """Answers 413 past `max_bytes` (by Content-Length, else once that much was read), 408 past `timeout_s`.
-
-    Before a 413 some of what is still sent is read and dropped, for `timeout_s` at most.
-    """
-
-    def __init__(self, app: ASGIApp, max_bytes: int, timeout_s: float) -> None:
-        self._app = app
-        self._timeout_s = timeout_s
-        self._max = max_bytes
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The ASGI call."""
-        if scope["type"] != "http" or has(scope, "streams"):
-            await self._app(scope, receive, send)
-            return
-        error = RequestTooLarge(f"The body is larger than {self._max / 2**20:g} MB (SANDBOX_MAX_BODY_MB).")
-        headers = Headers(scope=scope)
-        until = asyncio.get_running_loop().time() + self._timeout_s
-        length = headers.get("content-length", "")
-        if is_whole(length) and whole(length, self._max) is None:
-            if "expect" not in headers:  # with it the client sends no body before our answer
-                await self._drain(receive, until)
-            await send_error(scope, send, error)
-            return
-        came, whole_body = 0, False
-
-        async def bounded() -> Message:
-            nonlocal came, whole_body
-            if whole_body:  # the only message left is the client's disconnect, at any time
-                return await receive()
-            try:
-                async with asyncio.timeout_at(until):
-                    message = await receive()
-            except TimeoutError:
-                raise BodyTooSlow(f"The body did not come within {self._timeout_s:g} s.") from None
-            whole_body = not message.get("more_body", False)
-            came += len(message.get("body", b""))
-            if came > self._max:
-                if not whole_body:
-                    await self._drain(receive, until)
-                raise error
-            return message
-
-        await self._app(scope, bounded, send)
-
-    async def _drain(self, receive: Receive, until: float) -> None:
-        came = 0
-        with suppress(TimeoutError):
-            async with asyncio.timeout_at(until):
-                while came < _DRAINED * self._max:
-                    message = await receive()
-                    came += len(message.get("body", b""))
-                    if not message.get("more_body", False):
-                        return
-
-
 async def send_error(
     scope: Scope,
     send: Send,
@@ -198,12 +136,18 @@ async def send_error(
     """Send the error as a complete JSON answer in the format of the path's protocol; `status` overrides its own."""
     trait: Trait | None = scope.get(TRAIT)
     if trait is not None and trait.refuse is not None:
-        refusal = trait.refuse(error, Headers(scope=scope))
-        named = [(name.lower().encode(), value.encode()) for name, value in refusal.headers.items()]
-        own, content, headers = refusal.status, refusal.body, [*headers, *named]
+        refused = trait.refuse(error, Headers(scope=scope))
+        named = [(name.lower().encode(), value.encode()) for name, value in refused.headers.items()]
+        own, content, headers = refused.status, refused.body, [*headers, *named]
     else:
         own = error.http_status
         content = {"code": error.code, "detail": error.detail, "retryable": error.retryable}
+        if (status or own) == 503:
+            content = refusal(error)
+            headers = [
+                *headers,
+                *((name.lower().encode(), value.encode()) for name, value in retry_after(error).items()),
+            ]
     body = json.dumps(content).encode()
     fixed = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status or own, "headers": [*fixed, *headers]})

@@ -17,8 +17,9 @@ from starlette.routing import BaseRoute, Route
 
 from sandbox_server import __version__, plugins, protocols, traces
 from sandbox_server.app import failures, health, rights
-from sandbox_server.app.access import BoundBody, RequireKey, role_of
+from sandbox_server.app.access import RequireKey, role_of
 from sandbox_server.app.bare_routes import Direct, bare_routes
+from sandbox_server.app.bodies import BoundBody
 from sandbox_server.app.box_use import InUse
 from sandbox_server.app.cors import Cors
 from sandbox_server.app.forward import Forward
@@ -91,7 +92,7 @@ def built_routes(*, guarded: bool) -> Sequence[BaseRoute]:
     FastAPI would build them at the first request and block the loop for 100 ms of CPU. Here they are built once for all
     applications of a process.
     """
-    every = APIRouter(responses=refusals(422, 401, 413))
+    every = APIRouter(responses=refusals(422, 401, 413, 503))
     guards = [Depends(rights.admit_routed)] if guarded else []
     for router in (health.ROUTER, *_protocols()):
         every.include_router(router, dependencies=guards)
@@ -126,7 +127,13 @@ def _add_middleware(app: FastAPI, settings: Settings) -> None:
     if settings.box_idle_s or settings.hibernate_s:
         app.add_middleware(InUse)
     app.add_middleware(failures.Unforeseen)
-    app.add_middleware(BoundBody, max_bytes=int(settings.max_body_mb * 2**20), timeout_s=settings.body_timeout_s)
+    app.add_middleware(
+        BoundBody,
+        max_bytes=int(settings.max_body_mb * 2**20),
+        timeout_s=settings.body_timeout_s,
+        all_bytes=int(settings.bodies_mb * 2**20),
+        wait_s=settings.bodies_wait_s,
+    )
     if settings.api_keys:
         app.add_middleware(
             Rates, requests_per_min=settings.run_requests_per_min, sent_mb_per_min=settings.run_sent_mb_per_min

@@ -57,12 +57,8 @@ class Unforeseen:
         except asyncio.CancelledError:  # by uvicorn, when half of SANDBOX_STOP_S has passed since the server's SIGTERM
             log.info("request cut off by the server's end", method=scope["method"], path=scope["path"])
             if not begun:
-                await send_error(
-                    scope,
-                    send,
-                    Stopping("The server has stopped before the request was done; send it again."),
-                    [(b"retry-after", b"5")],
-                )
+                stopping = Stopping("The server has stopped before the request was done; send it again.")
+                await send_error(scope, send, stopping)
         except Exception:
             error_id = secrets.token_hex(8)
             log.exception("unforeseen error", error_id=error_id, method=scope["method"], path=scope["path"])

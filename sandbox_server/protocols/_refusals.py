@@ -19,7 +19,7 @@ class Refused(BaseModel):
     detail: str
     retryable: bool
     reason: str = ""
-    """The missing resource (status 503): slots, queue, daemon, disk, data, image, draining; "" for another fault."""
+    """What is lacking (status 503): slots, queue, daemon, disk, data, image, bodies, draining; "" for another fault."""
     position: int | None = None
     estimate_s: float | None = None
 

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
@@ -20,8 +20,10 @@ from sandbox_server.errors import (
     UnknownInstance,
 )
 from sandbox_server.protocols._values import TOO_MANY, faults_of, holds_too_many, may_hold_too_many
+from sandbox_server.slices import sliced
 
 Model = TypeVar("Model", bound=BaseModel)
+Value = TypeVar("Value")
 
 KEY_NAME = "sandbox_server.key_name"
 """Key in the ASGI scope of the name of the request's API key."""
@@ -33,6 +35,7 @@ KEY_SESSION = "sandbox_server.key_session"
 """Key in the ASGI scope of the sid of a request that came with a session's token: it may use that session only."""
 _MAX_KEY = 200
 RUN = r"[A-Za-z0-9._:/@+-]{1,100}"
+_LARGE = 1 << 20  # bytes
 _MOST_TEXTS = 4_000_000  # strings in a body that is checked on a thread
 _CHECKS = ThreadPoolExecutor(1, thread_name_prefix="bodies")
 """One body at a time: each thread that computes can hold up the event loop for 5 ms whenever that wants to go on."""
@@ -71,17 +74,29 @@ async def read_json(request: Request) -> object:
 
 async def json_in(body: bytes) -> object:
     """Parse JSON in UTF-8. Raises MalformedRequest, RequestTooLarge."""
-    if may_hold_too_many(body):
+    if await _by_turns(may_hold_too_many, body):
         check = partial(holds_too_many, body, most_texts=_MOST_TEXTS)
         if await asyncio.get_running_loop().run_in_executor(_CHECKS, check):
             raise RequestTooLarge(TOO_MANY)
     try:
-        return _DECODER.decode(body.decode("utf-8"))
+        return await _by_turns(_decoded, body)
     except RecursionError:
         raise MalformedRequest("The body nests too deeply.") from None
     except ValueError as error:  # empty, not UTF-8, not JSON, or a number with thousands of digits
         why = f"The body is not JSON in UTF-8: {error}." if body.strip() else "The body is empty; send a JSON object."
         raise MalformedRequest(why) from None
+
+
+async def _by_turns(work: Callable[[bytes], Value], body: bytes) -> Value:
+    """`work(body)`; for a large body in a round of the event loop of its own, since each takes some 50 ms."""
+    if len(body) < _LARGE:
+        return work(body)
+    (result,) = await sliced(map(work, (body,)))
+    return result
+
+
+def _decoded(body: bytes) -> object:
+    return _DECODER.decode(body.decode("utf-8"))
 
 
 def modelled(value: Mapping[str, object], model: type[Model]) -> Model:

@@ -58,7 +58,7 @@ class GroupFault(_Message):
     detail: str
     retryable: bool
     reason: str
-    """The missing resource: slots, queue, daemon, disk, data, image, draining; "" for another fault."""
+    """The missing resource: slots, queue, daemon, disk, data, image, bodies, draining; "" for another fault."""
     position: int | None
     estimate_s: float | None
 

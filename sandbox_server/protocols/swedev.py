@@ -160,7 +160,7 @@ class Refusal(_Message):
     detail: str
     retryable: bool
     reason: str = ""
-    """What the start lacked (status 503): slots, queue, daemon, disk, data, image, draining; "" for another fault."""
+    """What it lacked (status 503): slots, queue, daemon, disk, data, image, bodies, draining; "" for another fault."""
     position: int | None = None
     """1-based position in the queue (status 503); null: it was in none."""
     estimate_s: float | None = None

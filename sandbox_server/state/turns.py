@@ -84,6 +84,8 @@ class _Begun:
 
 
 _NOTHING_BEGAN = Lease("", "")
+_LARGE = 1 << 20
+"""Characters of an action that are sent to Redis, which all sessions share, only if its session may be there."""
 
 
 class Turn:
@@ -165,9 +167,10 @@ class Turns:
             SessionBusy: not acquired within `wait_s` seconds. StateUnavailable.
 
         """
-        if self._leases.is_taken(sid):
+        taken = self._leases.is_taken(sid)
+        if taken or len(in_flight.content) > _LARGE:
             record = session_of(await self._connection.send("HGETALL", self._keys.session(sid)))
-            if record is None or record.state != LIVE or record.node != self._node:
+            if record is None or record.node != self._node or (taken and record.state != LIVE):
                 yield Turn(self, _NOTHING_BEGAN, _Begun(record, None, None), in_flight)
                 return
         keys = self._keys

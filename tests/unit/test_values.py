@@ -101,6 +101,22 @@ async def test_one_body_is_looked_at_at_a_time(monkeypatch: pytest.MonkeyPatch) 
     assert most == 1
 
 
+async def test_large_bodies_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several that were complete at the same time held the loop for up to 1.2 s, one after another."""
+    rounds, decoded = 0, list[int]()
+
+    def decode(body: bytes) -> object:
+        decoded.append(rounds)
+        return None
+
+    monkeypatch.setattr(_wire, "_decoded", decode)
+    reading = asyncio.gather(*(_wire.json_in(b'"' + bytes(_wire._LARGE) + b'"') for _ in range(8)))
+    while not reading.done():
+        await asyncio.sleep(0)
+        rounds += 1
+    assert len(set(decoded)) == 8, f"several in one round: {decoded}"
+
+
 def test_a_long_text_is_none_of_them() -> None:
     """A file of figures that an action writes would be refused."""
     body = json.dumps({"sid": 1, "content": '1,"2"\\\n' * 200_000}).encode()

@@ -2,12 +2,14 @@
 
 import asyncio
 import time
+from typing import Any
 
 import pytest
 
 from sandbox_server.errors import SessionBusy, StateUnavailable
 from sandbox_server.state.connection import Connection
 from sandbox_server.state.keys import Keys
+from sandbox_server.state.pipeline import Pipeline
 from sandbox_server.state.store import Store
 
 from .rollout import Open, action, do, in_flight, left_in_flight, session
@@ -45,6 +47,24 @@ async def test_any_text_survives_the_journal(store: Store, content: str) -> None
         assert (await left_in_flight(store, "7")).content == content
         await turn.acknowledge(action(content=content, observation=content), cwd="/", talk_turns=0, timings_s={})
     assert (await store.actions("7"))[0].observation == content
+
+
+async def test_a_large_text_for_no_session_is_not_sent(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts of 31 MB for sids that nobody has kept the one connection busy: others' actions took 25 s."""
+    sent: list[int] = []
+    exchange = Pipeline.exchange
+
+    async def counted(self: Pipeline, command: bytes, count: int = 1) -> Any:
+        sent.append(len(command))
+        return await exchange(self, command, count)
+
+    monkeypatch.setattr(Pipeline, "exchange", counted)
+    async with store.turn("7", in_flight(content="x" * (2 << 20)), wait_s=5) as turn:
+        assert turn.record is None and not turn.may_run
+    assert sent and max(sent) < 10_000
+    await store.put_session(session())
+    async with store.turn("7", in_flight(content="x" * (2 << 20)), wait_s=5) as turn:
+        assert turn.may_run
 
 
 async def test_a_known_key_gives_the_stored_action(store: Store) -> None:

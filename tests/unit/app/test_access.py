@@ -1,14 +1,11 @@
-"""Keys and the bound on bodies, before any route."""
+"""Keys, before any route."""
 
-import asyncio
 import base64
-from collections.abc import Sequence
 
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from sandbox_server.app.access import BoundBody, RequireKey, is_loopback, operator_key, role_of
-from sandbox_server.errors import BodyTooSlow, RequestTooLarge
+from sandbox_server.app.access import RequireKey, is_loopback, operator_key, role_of
 from sandbox_server.protocols._wire import KEY_NAME, KEY_OWNER, KEY_VIEWS
 from sandbox_server.telemetry import KEYS_REFUSED
 
@@ -101,77 +98,6 @@ def test_the_servers_own_requests_use_an_operators_key() -> None:
 
 async def _unused(scope: Scope, receive: Receive, send: Send) -> None:
     raise AssertionError("nothing may be asked")
-
-
-async def _read(
-    pieces: Sequence[bytes],
-    *,
-    length: int | None = None,
-    ends: bool = True,
-    timeout_s: float = 30.0,
-    expects: bool = False,
-) -> bytes | int:
-    """The body as a route reads it, with a bound of 10 bytes; or the status that was sent in place of the route's.
-
-    `ends`: the last piece is the end of the body; otherwise the client hangs after it.
-    """
-    waiting = list(pieces)
-    read = bytearray()
-    sent: list[Message] = []
-
-    async def receive() -> Message:
-        if not waiting:
-            await asyncio.sleep(3600)
-        return {"type": "http.request", "body": waiting.pop(0), "more_body": bool(waiting) or not ends}
-
-    async def route(scope: Scope, receive: Receive, send: Send) -> None:
-        more = True
-        while more:
-            message = await receive()
-            read.extend(message["body"])
-            more = message["more_body"]
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    headers = [] if length is None else [(b"content-length", str(length).encode())]
-    headers += [(b"expect", b"100-continue")] if expects else []
-    scope = {"type": "http", "path": "/", "headers": headers}
-    await BoundBody(route, 10, timeout_s)(scope, receive, send)
-    return int(sent[0]["status"]) if sent else bytes(read)
-
-
-async def test_a_body_has_a_bound() -> None:
-    """One request would fill the server's memory, whether or not it says beforehand how much it sends."""
-    assert await _read([b"12345", b"67890"]) == b"1234567890"
-    assert await _read([b"12345", b"67890"], length=10) == b"1234567890"
-    assert await _read([b"12345", b"678901"], length=11) == 413
-    assert await _read([b"1"], length=10**30) == 413
-    with pytest.raises(RequestTooLarge):
-        await _read([b"12345", b"678901", b"23"])
-
-
-async def test_a_body_that_is_too_large_in_its_last_piece_is_answered() -> None:
-    """The server waited for more of a body that had ended, and the client for an answer."""
-    with pytest.raises(RequestTooLarge):
-        async with asyncio.timeout(60):
-            await _read([b"12345", b"678901"])
-
-
-async def test_a_body_that_does_not_end_has_a_bound() -> None:
-    """Clients that hang would hold the server's connections for good."""
-    with pytest.raises(BodyTooSlow):
-        await _read([b"123"], ends=False, timeout_s=0.05)
-    async with asyncio.timeout(60):
-        assert await _read([b"123"], length=11, ends=False, timeout_s=0.05) == 413, (
-            "announced as too large, and never sent"
-        )
-
-
-async def test_a_client_that_waits_for_leave_is_refused_at_once() -> None:
-    """With Expect: 100-continue no body comes before our answer: both would wait until the body's time is over."""
-    async with asyncio.timeout(60):
-        assert await _read([], length=11, ends=False, timeout_s=3600, expects=True) == 413
 
 
 async def test_a_request_without_a_key_is_not_counted_as_a_guess() -> None:

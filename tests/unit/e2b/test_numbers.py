@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
-from sandbox_server.app.access import BoundBody
+from sandbox_server.app.bodies import BoundBody
 from sandbox_server.boxes.boxes import BoxView
 from sandbox_server.errors import BodyTooSlow, MalformedRequest, Unauthorized
 from sandbox_server.protocols._numbers import whole
@@ -91,7 +91,7 @@ async def test_a_length_of_a_body(length: str) -> None:
         sent.append(message)
 
     scope = {"type": "http", "path": "/", "headers": [(b"content-length", length.encode("latin-1", "replace"))]}
-    await BoundBody(app, 1000, 60.0)(cast(Any, scope), cast(Any, receive), send)
+    await BoundBody(app, 1000, 60.0, all_bytes=1000, wait_s=1.0)(cast(Any, scope), cast(Any, receive), send)
     assert sent[0]["status"] == (413 if length == HUGE else 200)
 
 
@@ -118,5 +118,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for() -> None:
 
     scope = {"type": "http", "method": "POST", "path": "/postprocess", "headers": []}
     with pytest.raises(BodyTooSlow):
-        await BoundBody(app, 1000, 0.03)(cast(Any, scope), cast(Any, receive), cast(Any, None))
-    await BoundBody(app, 1000, 0.03)(cast(Any, scope), cast(Any, whole), cast(Any, None))
+        await BoundBody(app, 1000, 0.03, all_bytes=1000, wait_s=1.0)(
+            cast(Any, scope), cast(Any, receive), cast(Any, None)
+        )
+    await BoundBody(app, 1000, 0.03, all_bytes=1000, wait_s=1.0)(cast(Any, scope), cast(Any, whole), cast(Any, None))
