@@ -32,6 +32,7 @@ _IDLE_S = 30.0
 _THREADS = 4
 """Of a SQLite database, for `read` and `write`; at most one of them writes."""
 _FULL = ("disk is full", "disk I/O error", "No space left")
+_SAME = "UPDATE alembic_version SET version_num = version_num"
 _MIGRATION_LOCK = 0x5A4DB0C5
 """PostgreSQL advisory lock, taken in turn by replicas that start at the same time."""
 
@@ -59,6 +60,8 @@ class Database:
         self._url = _with_driver(url)
         self._sqlite = self._url.get_backend_name() == "sqlite"
         self._writer = asyncio.Lock()
+        self._refused = False
+        """The last transaction that was to write failed; `ping` then tries one itself."""
         self._raised: tuple[type[Exception], ...] = (SQLAlchemyError, OSError)
         """What a failure raises; OSError: refused, unresolved or timed out while connecting."""
         # pre-ping: a restarted PostgreSQL then costs one round trip, not a failed rollout
@@ -93,12 +96,12 @@ class Database:
     async def writing(self) -> AsyncIterator[AsyncConnection]:
         """A transaction: committed at the end of the block, rolled back if the block raises."""
         if not self._sqlite:
-            with self._faults():
+            with self._noted():
                 async with self._engine.begin() as connection:
                     yield connection
             return
         async with self._writer:
-            with self._faults():
+            with self._noted():
                 async with self._engine.connect() as connection:
                     await connection.execution_options(writes=True)
                     async with connection.begin():
@@ -142,10 +145,21 @@ class Database:
             return query(connection)
 
     def _write_now(self, work: Callable[[Connection], T]) -> T:
-        with self._faults(), self._apart.connect() as connection:
+        with self._noted(), self._apart.connect() as connection:
             connection.execution_options(writes=True)
             with connection.begin():
                 return work(connection)
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        """As `_faults`, for a transaction that writes: its outcome is noted for `ping`."""
+        try:
+            with self._faults():
+                yield
+        except CatalogueUnavailable:
+            self._refused = True
+            raise
+        self._refused = False
 
     @contextmanager
     def _faults(self) -> Iterator[None]:
@@ -194,9 +208,19 @@ class Database:
             await connection.run_sync(migrations.upgrade)
 
     async def ping(self) -> None:
-        """Raise CatalogueUnavailable unless the database answers and has the tables."""
+        """Raise CatalogueUnavailable unless the database answers, has the tables and takes writes.
+
+        A write is tried only after one has failed: a file system that became read-only, a full disk, a PostgreSQL that
+        is a replica by now.
+        """
+        if self._refused:
+            await self.try_write()
         async with self.reading() as connection:
             await connection.execute(text("SELECT 1 FROM instances LIMIT 1"))
+
+    async def try_write(self) -> None:
+        """Raise CatalogueUnavailable unless the database takes a write, which changes nothing."""
+        await self.write(lambda connection: connection.execute(text(_SAME)))
 
     async def dispose(self) -> None:
         """Close all connections."""

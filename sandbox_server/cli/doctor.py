@@ -143,9 +143,12 @@ async def _redis(settings: Settings) -> str:
 
 async def _sql(settings: Settings) -> str:
     async with open_catalogue(settings) as database:
+        await database.try_write()
         count = await Instances(database).count()
     kind = settings.database.split(":", 1)[0]
-    return f"{kind}, {count} instances" + ("" if count else "; `sandbox-server instances import FILE` adds some")
+    return f"{kind}, takes writes, {count} instances" + (
+        "" if count else "; `sandbox-server instances import FILE` adds some"
+    )
 
 
 async def _data(settings: Settings) -> str:

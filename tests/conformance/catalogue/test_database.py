@@ -202,14 +202,42 @@ async def test_sqlite_writes_again_once_its_file_can_be_written(tmp_path: Path) 
     database._apart.dispose()
     for engine in engines:
         event.listen(engine, "connect", opened_read_only)
+    await database.ping()  # no write is tried as long as none has failed
     for way in ways:
-        with pytest.raises(CatalogueUnavailable, match="readonly"):
-            await way()
+        for asked in (way, database.ping, database.try_write):
+            with pytest.raises(CatalogueUnavailable, match="readonly"):
+                await asked()
     for engine in engines:
         event.remove(engine, "connect", opened_read_only)
+    await database.ping()
+    assert not database._refused, "a probe that succeeds is the last one"
     for way in ways:
         await way()
     await database.dispose()
+
+
+async def test_a_postgresql_that_takes_no_writes_is_told(postgres: str) -> None:
+    """After a failover to a replica /readyz said `sql: ok`, and no session could end."""
+    administrator = await asyncpg.connect(f"{postgres}/postgres")
+    await administrator.execute("CREATE DATABASE replica")
+    database = Database(f"{postgres}/replica")
+
+    async def turned(words: str) -> None:
+        await administrator.execute(f"ALTER DATABASE replica {words}")
+        await administrator.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'replica'")
+
+    try:
+        await database.migrate()
+        await turned("SET default_transaction_read_only = on")
+        for asked in (database.try_write, database.ping):
+            with pytest.raises(CatalogueUnavailable, match="read-only"):
+                await asked()
+        await turned("RESET default_transaction_read_only")
+        await database.ping()
+    finally:
+        await database.dispose()
+        await administrator.execute("DROP DATABASE replica WITH (FORCE)")
+        await administrator.close()
 
 
 async def test_no_answer_is_a_catalogue_fault(postgres: str) -> None:
