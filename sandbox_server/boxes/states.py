@@ -50,8 +50,8 @@ class BoxStates:
         """Restore the box's files in a fresh container of the checkpoint's image.
 
         Raises:
-            Damaged: the checkpoint is incomplete. NotForkable: the files cannot be restored. SandboxLost,
-            EngineUnavailable.
+            Damaged: the checkpoint is incomplete. NotForkable: the files cannot be restored. SandboxDiskFull,
+            SandboxLost, EngineUnavailable.
         """
         began = time.monotonic()
         await restore_files(

@@ -91,7 +91,7 @@ async def restore_files(
                 await containerside.put_files(sandbox, checkpoint, store, timeout_s)
     except TimeoutError:
         raise NotForkable(f"its files could not be restored within {timeout_s:g} s ({_BOUND})") from None
-    except (SandboxExhausted, SandboxDiskFull) as error:
+    except SandboxExhausted as error:
         raise _first([error]) from error
 
 
@@ -103,7 +103,8 @@ async def restore(
     `outside`: if given, the files are written from the engine's host where that is possible.
 
     Raises:
-        Damaged: the checkpoint is incomplete. NotForkable: it cannot be restored. SandboxLost, EngineUnavailable.
+        Damaged: the checkpoint is incomplete. NotForkable: it cannot be restored. SandboxDiskFull: the engine's disk
+        is full now. SandboxLost, EngineUnavailable.
     """
     script = b"".join([block async for block in store.read(checkpoint, Part.SHELL)])
     try:
@@ -118,7 +119,8 @@ async def restore(
     except TimeoutError:
         raise NotForkable(f"its state could not be restored within {timeout_s:g} s ({_BOUND})") from None
     except ExceptionGroup as group:
-        raise _first(group.exceptions) from group
+        full = (error for error in group.exceptions if isinstance(error, SandboxDiskFull))
+        raise next(full, _first(group.exceptions)) from group
 
 
 @asynccontextmanager

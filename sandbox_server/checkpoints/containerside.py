@@ -5,14 +5,16 @@ the host of the engine where that is possible, which avoids a walk through the w
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from importlib import resources
 
 from sandbox_server.checkpoints.checkpoint import Checkpoint, Part
 from sandbox_server.checkpoints.store import Checkpoints
+from sandbox_server.checkpoints.unpacker import NO_ROOM
 from sandbox_server.checkpoints.writing import Writing
-from sandbox_server.errors import NotForkable, ServiceError
+from sandbox_server.errors import NotForkable, SandboxDiskFull, ServiceError
 from sandbox_server.sandbox.base import Process, Sandbox, Stream
 from sandbox_server.sandbox.outside import Outside
 
@@ -22,6 +24,8 @@ _LISTS_BYTES = 16 << 20  # bytes of all three lists of names together
 _GIVEN_BYTES = 4 << 20  # bytes of names given to a container, which keeps them in memory
 _SAID_BYTES = 2000
 _FEED = 1 << 18  # bytes written at once
+_FULL = re.compile(rb"^tar: .*: No space left on device$", re.MULTILINE)
+"""Said by tar alone: the lists of names are in a small file system of the container's own."""
 
 
 async def take_files(sandbox: Sandbox, outside: Outside, writing: Writing, timeout_s: float) -> tuple[str, ...]:
@@ -99,6 +103,8 @@ async def put_files(sandbox: Sandbox, checkpoint: Checkpoint, store: Checkpoints
         listening.cancel()
         await asyncio.shield(_kill(process))
         raise
+    if end.exit_code != 0 and _FULL.search(said):
+        raise SandboxDiskFull(NO_ROOM)
     if end.exit_code != 0:
         raise NotForkable(f"its files could not be restored: {_said(bytes(said), end.error)}")
 

@@ -4,16 +4,22 @@ The archive comes from a hostile container: no link is followed, no mount is ent
 FIFOs are created. The container has not been used by anyone yet.
 """
 
+import errno
 import os
 from collections.abc import Iterable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass
 
 from sandbox_server.checkpoints.archive import Kind, Member
+from sandbox_server.errors import SandboxDiskFull
 from sandbox_server.sandbox.tree import Folders, NotShown, Tree
 
 _SHM = b"/dev/shm"
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+NO_ROOM = "the engine's disk has no room for the restored files; free some, then send the request again"
 
 
 class Refused(Exception):
@@ -43,7 +49,11 @@ class Listed:
 
 
 def unpack(tree: Tree, listed: Listed, members: Iterable[Member]) -> None:
-    """Bring the files to the state of the checkpoint. Raises Refused, and the errors of `members`."""
+    """Bring the files to the state of the checkpoint.
+
+    Raises:
+        Refused. SandboxDiskFull: the engine's disk is full. The errors of `members`.
+    """
     try:
         _remove(tree, listed)
         times = []
@@ -60,6 +70,8 @@ def unpack(tree: Tree, listed: Listed, members: Iterable[Member]) -> None:
                 path, mtime_ns = placed
                 os.utime(files.open(path), ns=(mtime_ns, mtime_ns))
     except (OSError, OverflowError, NotShown) as error:
+        if isinstance(error, OSError) and error.errno in _FULL:
+            raise SandboxDiskFull(NO_ROOM) from error
         raise Refused(str(error)) from error
 
 

@@ -89,7 +89,7 @@ class Relative(_Message):
     reward: float | None
 
 
-_REFUSALS = refusals(404, 409, 503)
+_REFUSALS = refusals(404, 409, 503, 507)
 
 ROUTER = APIRouter(prefix="/v1", tags=["v1"])
 

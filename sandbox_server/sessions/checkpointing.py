@@ -190,7 +190,8 @@ class Checkpointing:
         """Bring a fresh container, and the undo history of `record.sid`, to the state of the origin.
 
         Raises:
-            Damaged: the checkpoint is incomplete. NotForkable, StateUnavailable, SandboxLost, EngineUnavailable.
+            Damaged: the checkpoint is incomplete. NotForkable, SandboxDiskFull, StateUnavailable, SandboxLost,
+            EngineUnavailable.
         """
         began = time.monotonic()
         checkpoint, history = origin.checkpoint, self._data.store.history(record.sid, sandbox.container_id)

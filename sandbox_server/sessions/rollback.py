@@ -10,14 +10,7 @@ from sandbox_server import telemetry
 from sandbox_server.actions.base import Observation
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.checkpoints.store import Damaged
-from sandbox_server.errors import (
-    ActionInterrupted,
-    MalformedRequest,
-    NotForkable,
-    SandboxDiskFull,
-    SandboxExhausted,
-    ServiceError,
-)
+from sandbox_server.errors import ActionInterrupted, MalformedRequest, NotForkable, ServiceError
 from sandbox_server.images.workspaces import Workspaces
 from sandbox_server.records import SessionRecord
 from sandbox_server.sandbox.base import Runtime
@@ -30,8 +23,6 @@ from sandbox_server.starts.log import SessionLog
 from sandbox_server.starts.starts import GRACE_S
 
 log = telemetry.logger(__name__)
-
-_REFUSED = (NotForkable, SandboxDiskFull, SandboxExhausted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +67,8 @@ class Rollback:
 
         Raises:
             UnknownSession, SessionOver, SessionBusy, SessionRestoring, MalformedRequest (`to`): nothing happened.
-            NotForkable: the state cannot be restored; the session is unchanged. SandboxLost.
+            NotForkable: the state cannot be restored; SandboxDiskFull, SandboxExhausted: there is no room for it now.
+            The session is unchanged. SandboxLost.
             Other InfrastructureErrors: read the session before you repeat the request.
         """
         before = await self._data.session(sid)
@@ -97,9 +89,8 @@ class Rollback:
         to = int(json.loads(action.content)["to"])
         try:
             return await self._anew(action.record, action.instance, to)
-        except (MalformedRequest, *_REFUSED) as error:
-            code = error.code if isinstance(error, MalformedRequest) else NotForkable.code
-            reply = {"error": {"code": code, "detail": error.detail}}
+        except (MalformedRequest, NotForkable) as error:
+            reply = {"error": {"code": error.code, "detail": error.detail}}
             return Ran(Observation("", outcome="refused"), ROLLBACK, action.record.talk_turns, reply=reply)
 
     async def _anew(self, record: SessionRecord, instance: TaskInstance, to: int) -> Ran:

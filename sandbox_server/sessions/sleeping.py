@@ -15,6 +15,7 @@ from sandbox_server.checkpoints.store import Damaged
 from sandbox_server.errors import (
     CapacityError,
     NotForkable,
+    SandboxDiskFull,
     SandboxLost,
     ServiceError,
     SessionRestoring,
@@ -113,7 +114,7 @@ class Sleeping:
         try:
             async with asyncio.timeout(self._config.wake_timeout_s), self._starts.place(record):
                 awake = await self._awake(record, instance)
-        except (TimeoutError, CapacityError) as error:
+        except (TimeoutError, CapacityError, SandboxDiskFull) as error:
             raise SessionRestoring(
                 "The sandbox of this session sleeps, and its host has no room to wake it now, so this action did not"
                 " run. Send it again."

@@ -9,9 +9,16 @@ import pytest
 
 from sandbox_server.app.build import Server, open_server
 from sandbox_server.catalogue.insight.records import SessionFilter
-from sandbox_server.errors import CatalogueUnavailable, EngineUnavailable, OwnedElsewhere, SandboxLost
+from sandbox_server.errors import (
+    CatalogueUnavailable,
+    EngineUnavailable,
+    OwnedElsewhere,
+    SandboxDiskFull,
+    SandboxLost,
+)
 from sandbox_server.records import PatchRecord, SessionRecord
 from sandbox_server.sandbox.base import Role
+from sandbox_server.sessions.checkpointing import Checkpointing
 from sandbox_server.settings import Settings
 from sandbox_server.verdicts import VerdictName
 
@@ -183,6 +190,27 @@ async def test_a_rollback_that_fails_is_no_interrupted_action(
                 await server.sessions.rollback.rollback(sid, 0, idempotency_key="back")
         told = await server.sessions.service.act(sid, ACTION.replace("echo x > x.txt", "cat x.txt"))
         assert (told.exit_code, told.seq) == (0, 2) and "interrupted" not in told.content, told
+
+
+async def test_what_finds_no_room_now_can_be_tried_again(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the engine's disk was full, a rollback was 409, for good, and a session that was to wake was given up."""
+    async with open_server(settings) as server:
+        sid = await server.sessions.service.start(INSTANCE)
+        await server.sessions.service.act(sid, ACTION)
+        with monkeypatch.context() as full:
+            full.setattr(Checkpointing, "fill", _no_room)
+            with pytest.raises(SandboxDiskFull) as raised:
+                await server.sessions.rollback.rollback(sid, 0, idempotency_key="back")
+            assert (raised.value.http_status, raised.value.retryable) == (507, True)
+            assert await server.sessions.sleeping._sleep(sid)
+            assert (await server.sessions.service.act(sid, ACTION)).error_code == "session_restoring"
+        told = await server.sessions.service.act(sid, ACTION.replace("echo x > x.txt", "cat x.txt"))
+        assert (told.exit_code, told.seq) == (0, 2), told
+        assert (await server.sessions.rollback.rollback(sid, 0, idempotency_key="back")).to == 0
+
+
+async def _no_room(*arguments: Any, **options: Any) -> None:
+    raise SandboxDiskFull("staged")
 
 
 async def _unavailable(*arguments: Any, **options: Any) -> None:

@@ -3,9 +3,10 @@
 import asyncio
 import io
 import os
+import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from sandbox_server.checkpoints.archive import Kind, Member, members
 from sandbox_server.checkpoints.hostside import on_thread
 from sandbox_server.checkpoints.packer import Packer
 from sandbox_server.checkpoints.unpacker import Listed, Refused, unpack
+from sandbox_server.errors import SandboxDiskFull
 from sandbox_server.sandbox.tree import Folders, NotShown, Tree
 
 
@@ -71,6 +73,23 @@ def test_nothing_outside_gets_a_name_inside(folders: Folders, tmp_path: Path) ->
         with pytest.raises(Refused):
             put(folders, member(b"/a", Kind.SYMLINK, outside), member(b"/b", Kind.LINK, target))
         assert not (tmp_path / "root/b").exists()
+
+
+def test_a_full_disk_is_told_as_one(folders: Folders, tmp_path: Path, missing: Callable[[str], None]) -> None:
+    """A session that was to wake while the engine's disk was full was given up as one that cannot be restored."""
+    if os.geteuid():
+        missing("root, to mount a small file system")
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", small], check=True)
+    try:
+        root = Folders(os.open(small, os.O_RDONLY))
+        large = replace(member(b"/large"), size=1 << 20, content=[(0, bytes(1 << 20))])
+        with pytest.raises(SandboxDiskFull):
+            put(root, large)
+        root.close()
+    finally:
+        subprocess.run(["umount", small], check=True)
 
 
 def test_what_is_removed_lies_inside(folders: Folders, tmp_path: Path) -> None:
