@@ -3,6 +3,7 @@
 import asyncio
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,8 @@ from pathlib import Path
 from sandbox_server.app.data_folder import make_private
 from sandbox_server.errors import ServiceError
 from sandbox_server.state.nodes import Nodes
+
+_LOOK_S = 0.2  # between two looks whether another server has started, or given up
 
 
 class AlreadyServed(ServiceError):
@@ -45,16 +48,32 @@ def only_server(data_dir: Path) -> Iterator[None]:
         os.close(handle)
 
 
-async def check_name_is_free(name: str, url: str, nodes: Nodes, *, beat_s: float) -> None:
-    """Check that no other server uses this node's name, because both would end each other's sessions.
+async def take_name(name: str, nodes: Nodes, *, beat_s: float, ttl_s: float) -> None:
+    """Take the node's name, which no other server may use: both would end each other's sessions.
+
+    Of several servers that start at once one gets it. After a restart it waits until the former server's next heartbeat
+    is overdue. The URL is no evidence: hosts that were cloned, or replicas behind one address, have the same.
 
     Raises:
-        NodeNameTaken: another server sends heartbeats under this name. StateUnavailable.
+        NodeNameTaken: another server uses this name, or has been starting with it for `ttl_s`. StateUnavailable.
     """
+    until = time.monotonic() + ttl_s
+    while not await nodes.claim():
+        if time.monotonic() > until:
+            raise NodeNameTaken(f"another server starts as node {name} of this Redis; set another SANDBOX_NODE_ID")
+        await asyncio.sleep(_LOOK_S)
+    try:
+        await _check_name_is_free(name, nodes, beat_s=beat_s)
+    except NodeNameTaken:
+        await nodes.disclaim()
+        raise
+
+
+async def _check_name_is_free(name: str, nodes: Nodes, *, beat_s: float) -> None:
     there = await nodes.get(name)
-    if there is None or there.url == url:
-        return  # the record of this node's previous server, which had the same URL
-    await asyncio.sleep(2 * beat_s)
+    if there is None:
+        return
+    await asyncio.sleep(max(0.0, 2 * beat_s - await nodes.silent_s(name)))
     now = await nodes.get(name)
     if now is not None and (now.boot, now.beats) != (there.boot, there.beats):
         raise NodeNameTaken(f"another server, at {now.url}, is node {name} of this Redis; set another SANDBOX_NODE_ID")

@@ -75,6 +75,10 @@ class Keys:
         """The node's heartbeat."""
         return f"{self.prefix}node:{node}"
 
+    def name(self, node: str) -> str:
+        """Boot of the server that starts as this node, until its first heartbeat."""
+        return f"{self.prefix}name:{node}"
+
     @property
     def placed(self) -> str:
         """Sessions sent to each node since its last heartbeat."""

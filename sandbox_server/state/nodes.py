@@ -37,13 +37,14 @@ HOP: ContextVar[Hop] = ContextVar("hop", default=Hop.FREE)
 IMAGES_KEPT_S = 7 * 86400
 """Seconds until an image report expires; each server reports its images when it starts."""
 
-# KEYS: heartbeat, boots, nodes, placed. ARGV: record, its TTL in ms, node, boot
+# KEYS: heartbeat, boots, nodes, placed, name. ARGV: record, its TTL in ms, node, boot
 # -> 1; 0 if this was not the current boot: it is the first beat, Redis came back empty, or another node has declared
 # this one dead
 _BEAT = Script("""
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 redis.call('SADD', KEYS[3], ARGV[3])
 redis.call('HDEL', KEYS[4], ARGV[3])
+redis.call('DEL', KEYS[5])
 if redis.call('HGET', KEYS[2], ARGV[3]) == ARGV[4] then return 1 end
 redis.call('HSET', KEYS[2], ARGV[3], ARGV[4])
 return 0
@@ -180,12 +181,29 @@ class Nodes:
         """Proof to another node, which chose `nonce`, that this process has sent the heartbeats of this node."""
         return proof(self._hop_secret, nonce)
 
+    async def claim(self) -> bool:
+        """Take the node's name until the first heartbeat, for a TTL at most; False: another server starts with it."""
+        key, ms = self._keys.name(self._node), max(1, int(self._ttl_s * 1000))
+        if await self._connection.send("SET", key, self._boot, "NX", "PX", ms) is not None:
+            return True
+        return bool(await self._connection.send("GET", key) == self._boot.encode())  # the answer to the first was lost
+
+    async def disclaim(self) -> None:
+        """Give the name back, which this server has claimed."""
+        await self._connection.send("DEL", self._keys.name(self._node))
+
     async def beat(self, record: NodeRecord) -> bool:
         """Send this node's heartbeat. False: it was unknown, or another node has declared it dead."""
         told = json.dumps(asdict(record) | {"hop_secret": self._hop_secret, "proves": True})
         known = await self._connection.script(
             _BEAT,
-            [self._keys.node(self._node), self._keys.boots, self._keys.nodes, self._keys.placed],
+            [
+                self._keys.node(self._node),
+                self._keys.boots,
+                self._keys.nodes,
+                self._keys.placed,
+                self._keys.name(self._node),
+            ],
             [told, max(1, int(self._ttl_s * 1000)), self._node, self._boot],
         )
         now = time.monotonic()
@@ -201,6 +219,11 @@ class Nodes:
     async def get(self, node: str) -> NodeRecord | None:
         """The node's last heartbeat, or None."""
         return _record(await self._connection.send("GET", self._keys.node(node)))
+
+    async def silent_s(self, node: str) -> float:
+        """Seconds since the node's last heartbeat; infinite without one. Its TTL is taken to be this node's."""
+        left_ms = await self._connection.send("PTTL", self._keys.node(node))
+        return max(0.0, self._ttl_s - left_ms / 1000) if left_ms >= 0 else math.inf
 
     async def alive(self) -> list[NodeRecord]:
         """All nodes with a heartbeat, sorted by name."""
