@@ -162,7 +162,7 @@ class Attempts:
         async with (
             self.patched(instance, patch, sid, altered) as patched,
             altered.room or nullcontext(),
-            self._blaming(patched.container, patch),
+            self._blaming(patched.container, instance, patch),
         ):
             run = patched.failure or await self.run_tests(
                 instance, patched.container.sandbox, altered.files, slack=altered.slack, most_s=altered.most_s
@@ -215,7 +215,7 @@ class Attempts:
             stray |= set(instance.grader.new_test_files)
         try:
             await self._graders[instance.grader.kind].prepare(instance)
-            async with self._blaming(container, patch):
+            async with self._blaming(container, instance, patch):
                 applied = await self._apply(container.sandbox, instance, patch, stray)
             if applied.no_room:
                 raise SandboxDiskFull(f"no room for the patch in the grading container: {applied.said[-300:]}")
@@ -227,6 +227,8 @@ class Attempts:
                 # The patch put a file, or a bad link, where the tests need a folder.
                 cause = f"the tests' file {applied.unplaced} cannot be placed in the patched tree: {applied.said}"
                 failure = TestRun(VerdictName.NO_RESULTS, cause, 0, 0)
+            if failure is not None:
+                await self._containers.check_limits(instance, container.sandbox)
         except BaseException:
             self._containers.remove(container.sandbox)
             raise
@@ -239,9 +241,15 @@ class Attempts:
             return await apply_patch(sandbox, patch, instance.files, clear=stray, workdir=workdir, timeout_s=timeout_s)
         return await place(sandbox, patch, instance.placed, timeout_s=timeout_s) if patch else Applied("", "")
 
-    def _blaming(self, container: GradingContainer, patch: bytes) -> AbstractAsyncContextManager[None]:
+    def _blaming(
+        self, container: GradingContainer, instance: TaskInstance, patch: bytes
+    ) -> AbstractAsyncContextManager[None]:
         return blaming(
-            self._containers.outside, container.sandbox.container_id, image=container.image_digest, patch=patch
+            self._containers.outside,
+            container.sandbox.container_id,
+            image=container.image_digest,
+            patch=patch,
+            limits=self._containers.limits_of(instance),
         )
 
     async def run_tests(
@@ -258,7 +266,8 @@ class Attempts:
         They may take `slack` times their limit, but at most `most_s` seconds.
 
         Raises:
-            EngineUnavailable: the tests were not stopped at their limit. ServiceError: from the grader.
+            EngineUnavailable: the tests were not stopped at their limit. InfrastructureError: they failed, and the host
+            lacked memory, or somebody lowered the container's limits. ServiceError: from the grader.
 
         """
         assert instance.grader is not None  # instances without a grader are answered before this
@@ -275,6 +284,8 @@ class Attempts:
                     altered=altered,
                     clean=partial(self._containers.clean, instance),
                 )
+                if run.name is not VerdictName.RESOLVED:
+                    await self._containers.check_limits(instance, sandbox)
                 killed = run.name is VerdictName.UNRESOLVED and run.exit_code == _KILLED
                 if (killed or run.name is VerdictName.NO_RESULTS) and await memory.killed_at_limit():
                     cause = f"the tests ran out of the container's memory; {run.cause}"

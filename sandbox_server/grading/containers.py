@@ -14,7 +14,7 @@ from typing import Any
 
 from sandbox_server import clock, telemetry
 from sandbox_server.catalogue.instance import HarborGrader, TaskInstance
-from sandbox_server.errors import CapacityError, EngineUnavailable, GraderBroken, ServiceError
+from sandbox_server.errors import CapacityError, EngineUnavailable, GraderBroken, InfrastructureError, ServiceError
 from sandbox_server.grading.disk import disk_bounded
 from sandbox_server.sandbox.base import ContainerSpec, ImageInfo, Limits, Role, Runtime, Sandbox
 from sandbox_server.sandbox.egress import allowing
@@ -216,6 +216,14 @@ class Containers:
         """Raise CapacityError if the engine's disk is nearly full: tests may have failed for lack of room."""
         if text := self._faults.present.get("disk"):
             raise CapacityError(text, reason="disk")
+
+    async def check_limits(self, instance: TaskInstance, sandbox: Sandbox) -> None:
+        """Raise InfrastructureError if somebody on the host has lowered the container's limits (`docker update`).
+
+        Then the tests may have failed by these. Only the engine is asked: a patch cannot buy a mask with it.
+        """
+        if lowered := (await self.outside.see(sandbox.container_id)).lowered(self.limits_of(instance)):
+            raise InfrastructureError(lowered)
 
     def disk_bounded(self, instance: TaskInstance, sandbox: Sandbox) -> AbstractAsyncContextManager[None]:
         """Enforce the instance's disk limit during the block; see `grading.disk`."""

@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import EngineUnavailable, InfrastructureError, SandboxPaused, ServiceError
 from sandbox_server.grading.base import TestRun, own_patches
+from sandbox_server.sandbox.base import Limits
 from sandbox_server.sandbox.outside import Outside
 from sandbox_server.verdicts import VerdictName
 
@@ -40,8 +41,14 @@ class BrokeOff(InfrastructureError):
 
 
 @asynccontextmanager
-async def blaming(outside: Outside, container_id: str, *, image: str, patch: bytes) -> AsyncIterator[None]:
-    """Turn failures in the block into BrokeOff, unless there is no patch or the engine is unavailable."""
+async def blaming(
+    outside: Outside, container_id: str, *, image: str, patch: bytes, limits: Limits
+) -> AsyncIterator[None]:
+    """Turn failures in the block into BrokeOff, unless there is no patch or the engine is unavailable.
+
+    Raises:
+        InfrastructureError: somebody on the host has lowered the container's limits below `limits`, which no patch can.
+    """
     try:
         yield
     except Exception as error:
@@ -53,6 +60,8 @@ async def blaming(outside: Outside, container_id: str, *, image: str, patch: byt
             raise error from None
         except ServiceError:  # somebody removed it
             raise BrokeOff(error, image=image, outer=True) from error
+        if lowered := seen.lowered(limits):
+            raise InfrastructureError(lowered) from error
         ended = not seen.running and not seen.oom_killed
         outer = isinstance(error, SandboxPaused) or (ended and seen.exit_code in (_KILLED, _TERMINATED))
         raise BrokeOff(error, image=image, outer=outer) from error

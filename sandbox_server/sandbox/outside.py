@@ -7,11 +7,24 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from sandbox_server.sandbox.base import ContainerSpec, Sandbox
+    from sandbox_server.sandbox.base import ContainerSpec, Limits, Sandbox
     from sandbox_server.sandbox.tree import Tree
 
 FILES = "/sandbox-files"
 """Path at which `Outside.beside` mounts the other container's root."""
+
+
+_SAME = 0.999
+"""Share of a limit that counts as the whole: engines and kernels round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The limits that a container has now, which its host's users can change at any time; 0: none."""
+
+    memory_mb: float
+    cpus: float
+    pids: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +41,16 @@ class Seen:
     """The kernel killed one of its processes at the container's memory limit."""
     exit_code: int
     """Exit code of its first process; 0 while that runs."""
+    limits: Held | None = None
+    """None: the engine does not say."""
+
+    def lowered(self, given: Limits) -> str:
+        """Which limits are lower than the container was `given`, in one sentence; "" for none."""
+        if self.limits is None:
+            return ""
+        now = {name: (getattr(self.limits, name), getattr(given, name)) for name in ("memory_mb", "cpus", "pids")}
+        told = [f"{name} {has:g} in place of {had:g}" for name, (has, had) in now.items() if 0 < has < had * _SAME]
+        return f"somebody has lowered the limits of the container on its host: {', '.join(told)}" if told else ""
 
 
 @dataclass(frozen=True, slots=True)

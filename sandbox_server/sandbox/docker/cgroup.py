@@ -55,6 +55,16 @@ def kills(pid: int, *, root: Path = Path("/")) -> Kills | None:
         return None
 
 
+def memory_limit(pid: int, *, root: Path = Path("/")) -> int | None:
+    """Limit in bytes of the container whose first process is `pid`; None: there is none, or it is not visible here."""
+    with suppress(OSError, KeyError, ValueError):  # ValueError also for version 2's `max`
+        paths = _paths(pid, root)
+        if "memory" in paths:
+            return int((root / f"sys/fs/cgroup/memory{paths['memory']}/memory.limit_in_bytes").read_text())
+        return int((root / f"sys/fs/cgroup{paths['']}/memory.max").read_text())
+    return None
+
+
 def cpu_file(pid: int, container_id: str, *, root: Path = Path("/")) -> Path | None:
     """The file for `cpu_s` of the container whose first process is `pid`; None if it is not visible from here."""
     try:

@@ -1,6 +1,7 @@
 """Inspects containers through the engine's API; see `sandbox.outside`."""
 
 import asyncio
+import math
 import os
 import posixpath
 import stat
@@ -19,10 +20,10 @@ from sandbox_server import telemetry
 from sandbox_server.errors import EngineUnavailable, SandboxLost, ServiceError
 from sandbox_server.sandbox.base import ContainerSpec, Runtime, Sandbox
 from sandbox_server.sandbox.docker.answers import read
-from sandbox_server.sandbox.docker.cgroup import Kills, Processes, kills
+from sandbox_server.sandbox.docker.cgroup import Kills, Processes, kills, memory_limit
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.stats import stats
-from sandbox_server.sandbox.outside import FILES, Changed, Seen, Unseen, Usage
+from sandbox_server.sandbox.outside import FILES, Changed, Held, Seen, Unseen, Usage
 from sandbox_server.sandbox.tree import NotShown, Tree, plain_overlay
 
 log = telemetry.logger(__name__)
@@ -53,8 +54,13 @@ class DockerOutside:
         return self._sees_files
 
     async def see(self, container_id: str) -> Seen:
-        """See `sandbox.outside.Outside.see`."""
-        return _seen(await self._inspect(container_id))
+        """See `sandbox.outside.Outside.see`. The memory limit is the kernel's, if that is lower than the engine's."""
+        found = await self._inspect(container_id)
+        seen, pid = _seen(found), int(found["State"]["Pid"])
+        if pid and self._engine.local and seen.limits and (own := memory_limit(pid)) is not None:
+            memory_mb = min(seen.limits.memory_mb or math.inf, own / 2**20)
+            return replace(seen, limits=replace(seen.limits, memory_mb=memory_mb))
+        return seen
 
     async def still(self, container_id: str) -> Seen:
         """See `sandbox.outside.Outside.still`."""
@@ -222,7 +228,7 @@ def _upper(folder: bytes) -> Changed | None:
 
 
 def _seen(found: dict[str, Any]) -> Seen:
-    state = found["State"]
+    state, host = found["State"], found["HostConfig"]
     if state["Status"] in ("removing", "dead"):
         raise SandboxLost(f"the container {found['Id'][:12]} is being removed")
     return Seen(
@@ -231,6 +237,11 @@ def _seen(found: dict[str, Any]) -> Seen:
         running=bool(state["Running"]),
         oom_killed=bool(state["OOMKilled"]),
         exit_code=int(state["ExitCode"]),
+        limits=Held(
+            memory_mb=(host.get("Memory") or 0) / 2**20,
+            cpus=(host.get("NanoCpus") or 0) / 1e9,
+            pids=host.get("PidsLimit") or 0,
+        ),
     )
 
 

@@ -2,15 +2,21 @@
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from sandbox_server.sandbox.docker.outside import DockerOutside
+from sandbox_server.sandbox.outside import Seen
 
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
 class PodmanOutside(DockerOutside):
     """Like Docker's, but reads from the control group, on this host, whether a running container ran out of memory."""
+
+    async def see(self, container_id: str) -> Seen:
+        """See `sandbox.outside.Outside.see`. Podman tells some limits in another way than it was given them."""
+        return replace(await super().see(container_id), limits=None)
 
     async def hit_its_memory(self, container_id: str) -> bool:
         """See `sandbox.outside.Outside.hit_its_memory`. Podman reports it only after the end, and not by an event."""

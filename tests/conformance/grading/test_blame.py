@@ -5,6 +5,9 @@ from typing import Any
 
 import pytest
 
+from sandbox_server.catalogue.instance import ScriptGrader
+from sandbox_server.sandbox.base import ContainerSpec, Sandbox
+from sandbox_server.sandbox.docker.runtime import DockerRuntime
 from sandbox_server.verdicts import VerdictName
 from tests.conformance.grading.calc_bench import Bench
 from tests.conformance.grading.calc_repository import FIXED
@@ -53,6 +56,46 @@ async def test_kills_from_outside_must_come_oftener(bench: Bench, kills: int, na
     verdict = await bench.grade(bench.diff({_CALC: _SLOW}), by=bench.grading(runtime=saboteur, attempts=3))
     await asyncio.gather(*saboteur.killers)
     assert (verdict.name, verdict.mask, verdict.attempts) == (name, False, 3), verdict
+    assert await bench.left() == 0
+
+
+class Squeezer:
+    """The real runtime, but somebody takes the memory of the first `times` grading containers as their tests begin."""
+
+    def __init__(self, runtime: DockerRuntime, times: int) -> None:
+        self._runtime = runtime
+        self._times = times
+        self.hands: list[asyncio.Task[None]] = []
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._runtime, name)
+
+    async def create(self, spec: ContainerSpec) -> Sandbox:
+        sandbox = await self._runtime.create(spec)
+        if len(self.hands) < self._times:
+            self.hands.append(asyncio.create_task(self._squeeze(sandbox)))
+        return sandbox
+
+    async def _squeeze(self, sandbox: Sandbox) -> None:
+        begun = "until [ -e /tmp/begun ]; do sleep 0.05; done"
+        await sandbox.exec(["bash", "-c", begun], timeout_s=60)
+        id_ = sandbox.container_id
+        await self._runtime._engine.call(lambda api: api.update_container(id_, mem_limit="6m", memswap_limit="6m"))
+        await sandbox.exec(["touch", "/tmp/squeezed"], timeout_s=60)
+
+
+@pytest.mark.parametrize(("times", "name", "mask"), [(1, VerdictName.RESOLVED, False), (9, VerdictName.INFRA, True)])
+async def test_memory_that_somebody_takes_is_no_fault_of_a_patch(
+    bench: Bench, times: int, name: VerdictName, mask: bool
+) -> None:
+    """`docker update --memory 6m` on a grading container gave 0.0, unmasked: its tests were killed."""
+    waits = "touch /tmp/begun; for n in $(seq 200); do [ -e /tmp/squeezed ] && break; sleep 0.05; done"
+    instance = bench.scripted(grader=ScriptGrader(command=f"{waits}; python3 -c 'b\"x\" * (30 << 20)'"))
+    squeezer = Squeezer(bench.runtime, times)
+    verdict = await bench.grade(bench.diff({_CALC: FIXED}), instance, by=bench.grading(runtime=squeezer, attempts=3))
+    await asyncio.gather(*squeezer.hands, return_exceptions=True)
+    assert (verdict.name, verdict.mask) == (name, mask), verdict
+    assert not mask or "memory_mb 6 in place of 512" in verdict.cause
     assert await bench.left() == 0
 
 

@@ -4,7 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_server.sandbox.docker.cgroup import Kills, Processes, cpu_s, default_cpu_file, kills, upper_of
+from sandbox_server.sandbox.docker.cgroup import (
+    Kills,
+    Processes,
+    cpu_s,
+    default_cpu_file,
+    kills,
+    memory_limit,
+    upper_of,
+)
 
 _VERSION_1 = {
     "proc/7/cgroup": "8:pids:/docker/c\n4:memory:/docker/c\n0::/docker/c\n",
@@ -36,6 +44,24 @@ def test_kills_are_read(tmp_path: Path, files: dict[str, str], expected: Kills |
         file.parent.mkdir(parents=True)
         file.write_text(text)
     assert kills(7, root=tmp_path) == expected
+
+
+@pytest.mark.parametrize(
+    ("files", "limit"),
+    [
+        ({**_VERSION_1, "sys/fs/cgroup/memory/docker/c/memory.limit_in_bytes": "6291456\n"}, 6 << 20),
+        ({**_version_2(0), "sys/fs/cgroup/system.slice/docker-c.scope/memory.max": "6291456\n"}, 6 << 20),
+        ({**_version_2(0), "sys/fs/cgroup/system.slice/docker-c.scope/memory.max": "max\n"}, None),
+        (_VERSION_1, None),
+        ({}, None),
+    ],
+)
+def test_the_memory_limit_is_the_kernels(tmp_path: Path, files: dict[str, str], limit: int | None) -> None:
+    """What somebody writes into the group past the engine would be the patch's fault."""
+    for path, text in files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    assert memory_limit(7, root=tmp_path) == limit
 
 
 def test_a_first_process_is_found_without_the_engine(tmp_path: Path) -> None:

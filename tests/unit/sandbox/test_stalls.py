@@ -9,6 +9,7 @@ import pytest
 
 from sandbox_server.errors import SandboxExhausted, SandboxLost, SandboxPaused
 from sandbox_server.grading.control import BrokeOff, blaming
+from sandbox_server.sandbox.base import Limits
 from sandbox_server.sandbox.bash import command, exec_channels
 from sandbox_server.sandbox.bash.clock import SandboxClock
 from sandbox_server.sandbox.bash.command import Begun, ChannelProcess, Manner
@@ -84,7 +85,7 @@ async def test_a_pause_is_no_timeout() -> None:
         return Seen("sha256:1", "2026-01-01T00:00:00Z", running=True, oom_killed=False, exit_code=0)
 
     with pytest.raises(BrokeOff) as broken:
-        async with blaming(cast(Outside, SimpleNamespace(see=see)), "c", image="sha256:1", patch=b"x"):
+        async with blaming(cast(Outside, SimpleNamespace(see=see)), "c", image="sha256:1", patch=b"x", limits=Limits()):
             raise raised.value
     assert broken.value.outer, "no patch can do that"
 
