@@ -7,7 +7,7 @@ from functools import partial
 
 from sandbox_server.app.catalogue import open_catalogue
 from sandbox_server.app.engine import open_runtime
-from sandbox_server.app.server_lock import only_server, take_name
+from sandbox_server.app.server_lock import only_server
 from sandbox_server.app.state import State, open_store
 from sandbox_server.app.workspaces import open_workspaces
 from sandbox_server.catalogue.database import Database
@@ -52,8 +52,6 @@ async def open_foundation(settings: Settings) -> AsyncIterator[Foundation]:
         history, faults, loops = History(database, searched=settings.action_search), Faults(), Loops()
         runtime = await stack.enter_async_context(open_runtime(settings, faults=faults))
         state = await stack.enter_async_context(open_store(settings, history, loops))
-        if settings.redis_url:  # else it is the private Redis of this data directory
-            await take_name(settings.node_id, state.nodes, beat_s=settings.node_beat_s, ttl_s=settings.node_ttl_s)
         workspaces = await stack.enter_async_context(open_workspaces(settings, runtime))
         data = SessionData(state.store, history, Instances(database), Rollouts(database))
         await stack.enter_async_context(loops.every(_WATCH_AGAIN_S, runtime.images.watch, name="images"))

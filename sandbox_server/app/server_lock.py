@@ -12,7 +12,10 @@ from sandbox_server.app.data_folder import make_private
 from sandbox_server.errors import ServiceError
 from sandbox_server.state.nodes import Nodes
 
-_LOOK_S = 0.2  # between two looks whether another server has started, or given up
+_CLAIMED = 4
+"""Heartbeats that a claim of a name lasts; the first one takes a second or two to come. What a server that was killed
+in between has claimed holds up the next one for so long."""
+_LOOK_S = 0.1  # between two looks whether another server has started, or given up
 
 
 class AlreadyServed(ServiceError):
@@ -48,17 +51,18 @@ def only_server(data_dir: Path) -> Iterator[None]:
         os.close(handle)
 
 
-async def take_name(name: str, nodes: Nodes, *, beat_s: float, ttl_s: float) -> None:
+async def take_name(name: str, nodes: Nodes, *, beat_s: float) -> None:
     """Take the node's name, which no other server may use: both would end each other's sessions.
 
     Of several servers that start at once one gets it. After a restart it waits until the former server's next heartbeat
     is overdue. The URL is no evidence: hosts that were cloned, or replicas behind one address, have the same.
 
     Raises:
-        NodeNameTaken: another server uses this name, or has been starting with it for `ttl_s`. StateUnavailable.
+        NodeNameTaken: another server uses this name, or others keep starting with it. StateUnavailable.
     """
-    until = time.monotonic() + ttl_s
-    while not await nodes.claim():
+    lasts_s = _CLAIMED * beat_s
+    until = time.monotonic() + 2 * lasts_s
+    while not await nodes.claim(lasts_s):
         if time.monotonic() > until:
             raise NodeNameTaken(f"another server starts as node {name} of this Redis; set another SANDBOX_NODE_ID")
         await asyncio.sleep(_LOOK_S)

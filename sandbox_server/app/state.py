@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from sandbox_server import clock
+from sandbox_server.app.server_lock import take_name
 from sandbox_server.errors import InfrastructureError
 from sandbox_server.settings import Settings
 from sandbox_server.state.boxes import BoxFacts
@@ -139,7 +140,9 @@ async def _store_at(url: str, settings: Settings, sink: ActionSink, loops: Loops
     try:
         if unfit := await connection.unfit():  # first: a node of a cluster refuses writes in words of its own
             log.error("this Redis is not fit for the service", why=unfit)
-        await store.open()
+        if settings.redis_url:  # else it is the private Redis of this data directory
+            await take_name(settings.node_id, nodes, beat_s=settings.node_beat_s)
+        await store.open()  # which voids the leases of whoever had the name
         off_s = clock.set_to(await store.time())
         if abs(off_s) > _CLOCKS_APART_S:
             log.warning(
@@ -157,6 +160,7 @@ async def _store_at(url: str, settings: Settings, sink: ActionSink, loops: Loops
             await flushing.stop(finish_s=_LAST_WRITE_S)
             try:
                 await flusher.drain()
+                await nodes.disclaim()
             except InfrastructureError as error:  # the next server drains what is left
                 log.warning("journal not drained at shutdown", code=error.code, error=error.detail)
     finally:

@@ -181,16 +181,18 @@ class Nodes:
         """Proof to another node, which chose `nonce`, that this process has sent the heartbeats of this node."""
         return proof(self._hop_secret, nonce)
 
-    async def claim(self) -> bool:
-        """Take the node's name until the first heartbeat, for a TTL at most; False: another server starts with it."""
-        key, ms = self._keys.name(self._node), max(1, int(self._ttl_s * 1000))
-        if await self._connection.send("SET", key, self._boot, "NX", "PX", ms) is not None:
-            return True
-        return bool(await self._connection.send("GET", key) == self._boot.encode())  # the answer to the first was lost
+    async def claim(self, lasts_s: float) -> bool:
+        """Take the node's name until the first heartbeat, for `lasts_s` at most; False: another server has it."""
+        key, ms = self._keys.name(self._node), max(1, int(lasts_s * 1000))
+        return await self._connection.send("SET", key, self._boot, "NX", "PX", ms) is not None or await self._claims()
 
     async def disclaim(self) -> None:
-        """Give the name back, which this server has claimed."""
-        await self._connection.send("DEL", self._keys.name(self._node))
+        """Give the name back, if this server has claimed it and sent no heartbeat since."""
+        if await self._claims():
+            await self._connection.send("DEL", self._keys.name(self._node))
+
+    async def _claims(self) -> bool:
+        return bool(await self._connection.send("GET", self._keys.name(self._node)) == self._boot.encode())
 
     async def beat(self, record: NodeRecord) -> bool:
         """Send this node's heartbeat. False: it was unknown, or another node has declared it dead."""

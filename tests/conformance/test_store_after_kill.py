@@ -5,14 +5,17 @@ import os
 import signal
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from sandbox_server.app.server_lock import NodeNameTaken
 from sandbox_server.app.state import open_store
 from sandbox_server.errors import CatalogueUnavailable, SessionBusy
 from sandbox_server.records import ActionRecord, InFlight
 from sandbox_server.settings import Settings
+from sandbox_server.state.nodes import NodeRecord
 from sandbox_server.tasks import Loops
 from tests.live.forking import forker
 
@@ -80,7 +83,7 @@ def killed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str,
         yield kill_one(data)
     else:
         with external(tmp_path) as url:
-            yield kill_one(data | {"redis_url": url})
+            yield kill_one(data | {"redis_url": url, "node_beat_s": 0.2})
 
 
 async def test_the_same_node_goes_on_at_once(killed: dict[str, object]) -> None:
@@ -119,3 +122,24 @@ async def test_an_orderly_end_with_sql_down_keeps_the_journal(killed: dict[str, 
     async with open_store(Settings(node_id="n1", **killed), sink, Loops()):
         pass
     assert [action.content for action in sink.rows] == ["first"]
+
+
+async def test_a_second_server_of_a_name_changes_nothing(tmp_path: Path) -> None:
+    """It was refused, but the leases of the first one were void by then, until its next heartbeat."""
+    with external(tmp_path) as url:
+        settings = Settings(node_id="n1", redis_url=url, data_dir=tmp_path, node_beat_s=0.2)
+        async with open_store(settings, Sink(), Loops()) as state:
+            record = NodeRecord("n1", "http://n1", state.store.boot)
+            assert await state.nodes.beat(record)
+            opening = asyncio.create_task(_opened(settings))
+            while not opening.done():
+                await asyncio.sleep(0.05)
+                record = replace(record, beats=record.beats + 1)
+                assert await state.nodes.beat(record), "this is no longer the node's current boot"
+            with pytest.raises(NodeNameTaken):
+                opening.result()
+
+
+async def _opened(settings: Settings) -> None:
+    async with open_store(settings, Sink(), Loops()):
+        pass

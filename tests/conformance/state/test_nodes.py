@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from sandbox_server.app.single import NodeNameTaken, take_name
+from sandbox_server.app.server_lock import NodeNameTaken, take_name
 from sandbox_server.errors import NodeUnreachable, OwnedElsewhere, SessionBusy, StateUnavailable
 from sandbox_server.fleet.ownership import Ownership
 from sandbox_server.state.connection import Connection
@@ -212,7 +212,7 @@ async def test_a_name_has_one_server(nodes_of: Callable[..., Nodes], connection:
     """Two hosts made from one image have the same name and URL, and ended each other's sessions."""
     record = NodeRecord(node="n", url="http://n", boot="n/1")
     first, second = nodes_of("n", "n/1"), nodes_of("n", "n/2")
-    await take_name("n", first, beat_s=60, ttl_s=0)  # nobody has it: no wait
+    await take_name("n", first, beat_s=60)  # nobody has it: no wait
     await first.beat(record)
 
     async def beats_on() -> None:
@@ -220,18 +220,18 @@ async def test_a_name_has_one_server(nodes_of: Callable[..., Nodes], connection:
         await first.beat(replace(record, beats=1))
 
     with pytest.raises(NodeNameTaken, match="http://n, is node n"):
-        await asyncio.gather(take_name("n", second, beat_s=0.2, ttl_s=0), beats_on())
-    await take_name("n", second, beat_s=0.05, ttl_s=0)  # the former server is silent since
+        await asyncio.gather(take_name("n", second, beat_s=0.2), beats_on())
+    await take_name("n", second, beat_s=0.05)  # the former server is silent since
     await connection.send("PEXPIRE", keys.node("n"), 1000)
-    await asyncio.wait_for(take_name("n", second, beat_s=4, ttl_s=0), 3)  # and had been for 9 s: no wait
+    await asyncio.wait_for(take_name("n", second, beat_s=4), 3)  # and had been for 9 s: no wait
 
 
 async def test_of_servers_that_start_at_once_one_gets_the_name(nodes_of: Callable[..., Nodes]) -> None:
     """Replicas with one SANDBOX_NODE_ID: neither saw a heartbeat of the other, and both began."""
     first, second = nodes_of("n", "n/1"), nodes_of("n", "n/2")
-    await take_name("n", first, beat_s=0.2, ttl_s=0)
+    await take_name("n", first, beat_s=60)
     with pytest.raises(NodeNameTaken, match="starts as node n"):
-        await take_name("n", second, beat_s=0.2, ttl_s=0.1)
+        await take_name("n", second, beat_s=0.02)
     await first.beat(NodeRecord(node="n", url="http://n", boot="n/1"))
 
     async def beats_on() -> None:
@@ -239,5 +239,5 @@ async def test_of_servers_that_start_at_once_one_gets_the_name(nodes_of: Callabl
         await first.beat(NodeRecord(node="n", url="http://n", boot="n/1", beats=1))
 
     with pytest.raises(NodeNameTaken, match="is node n"):
-        await asyncio.gather(take_name("n", second, beat_s=0.2, ttl_s=0), beats_on())
-    assert await first.claim(), "the one that was refused has given it back"
+        await asyncio.gather(take_name("n", second, beat_s=0.2), beats_on())
+    assert await first.claim(1), "the one that was refused has given it back"
