@@ -84,7 +84,7 @@ async def test_a_client_that_waits_for_leave_is_refused_at_once() -> None:
 
 
 class Held:
-    """Requests to a server that holds 5 MB of bodies, a quarter of it for small ones; each is done when the test says so."""
+    """Requests to a server that holds 5 MB of bodies, a quarter for small ones; the test says when each is done."""
 
     def __init__(self, wait_s: float = 30.0) -> None:
         self.read: list[str] = []
@@ -159,7 +159,7 @@ async def test_small_bodies_do_not_wait_behind_large_ones() -> None:
 
 
 async def test_a_wait_for_room_has_a_bound() -> None:
-    """Requests would hang behind bodies that never end. What a client still sends is read, so that it sees the answer."""
+    """Requests hang behind bodies that never end, or a client that is still sending does not see the answer."""
     held = Held(wait_s=0.02)
     first = await held.begin("first", 2 * MB)
     await (await held.begin("second", 2 * MB))
