@@ -83,12 +83,12 @@ class Copies:
         raise InfrastructureError(f"{_DAMAGED} checkpoints were damaged and are removed; send the request again")
 
     async def _open(self, sid: str, at: int | None) -> OpenedCopy:
-        origin = await self._origins.of(sid, at)
         life_s = min(LIFE_S, self._max_s)
-        plan = _Plan(origin, self._checkpointing, self._workspaces, self._store, self._facts, life_s, self._max_s)
-        self._starts.groups.announce(plan.name, 1, time.monotonic())  # or the pool would make more for siblings
-        wait_s = self._start_timeout_s + sum(action.duration_s for action in origin.again)
-        record = await self._starts.begin(plan, run="", wait_s=wait_s)
+        async with self._origins.of(sid, at) as origin:
+            plan = _Plan(origin, self._checkpointing, self._workspaces, self._store, self._facts, life_s, self._max_s)
+            self._starts.groups.announce(plan.name, 1, time.monotonic())  # or the pool would make more for siblings
+            wait_s = self._start_timeout_s + sum(action.duration_s for action in origin.again)
+            record = await self._starts.begin(plan, run="", wait_s=wait_s)
         self._log.add(record, plan.box)
         log.info("copy opened", sid=record.sid, parent=sid, at=origin.at)
         return OpenedCopy(BoxView(record, plan.box), life_s, record.notice, origin.at)

@@ -184,8 +184,10 @@ class Checkpoints:
         return Damaged(str(error))
 
     def drop(self, checkpoint: Checkpoint) -> None:
-        """Remove a checkpoint. Idempotent."""
-        if self._known.pop((checkpoint.sid, checkpoint.seq), None) is not None:
+        """Remove a checkpoint. Idempotent; if another one has replaced it, that one stays."""
+        key = (checkpoint.sid, checkpoint.seq)
+        if (known := self._known.get(key)) is not None and known.blocks == checkpoint.blocks:
+            del self._known[key]
             self._path_of(checkpoint).unlink(missing_ok=True)
             self._let_go(_names(checkpoint))
 

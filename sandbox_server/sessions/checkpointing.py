@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from sandbox_server import clock, telemetry
@@ -138,6 +139,10 @@ class Checkpointing:
             self._shared.save(checkpoint)
         telemetry.CHECKPOINT_SECONDS.labels("take").observe(time.monotonic() - began)
         return checkpoint
+
+    def kept(self, checkpoint: Checkpoint) -> AbstractContextManager[object]:
+        """A context in which the checkpoint can be read, even if it is replaced or removed meanwhile."""
+        return self._checkpoints.held(checkpoint)
 
     @property
     def pinned(self) -> set[str]:

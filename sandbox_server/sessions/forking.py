@@ -114,17 +114,17 @@ class Forking:
         self, parent: SessionRecord, instance: TaskInstance, n: int, at: int | None, *, anew: bool
     ) -> tuple[list[str], list[ServiceError]]:
         """`anew`: do not use stored checkpoints."""
-        origin = await self._origins.find(parent, instance, n, at, anew=anew)
-        self._starts.groups.announce(instance.instance_id, n, time.monotonic())
-        if not origin.again:
-            return await self._copies(origin, n)
-        # the actions run again only once: the other copies start from a checkpoint of the first one
-        sid = await self._copy(origin)
+        async with self._origins.found(parent, instance, n, at, anew=anew) as origin:
+            self._starts.groups.announce(instance.instance_id, n, time.monotonic())
+            if not origin.again:
+                return await self._copies(origin, n)
+            # the actions run again only once: the other copies start from a checkpoint of the first one
+            sid = await self._copy(origin)
         if n == 1:
             return [sid], []
         try:
-            origin = await self._origins.as_copy(origin, sid)
-            sids, failed = await self._copies(origin, n - 1)
+            async with self._origins.as_copy(origin, sid) as copied:
+                sids, failed = await self._copies(copied, n - 1)
         except ServiceError as error:
             return [sid], [error] * (n - 1)
         except BaseException:

@@ -1,7 +1,7 @@
 """Where a copy of a session begins: a checkpoint of the session or of an ancestor, and the actions after it."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
 
 from sandbox_server.catalogue.instance import TaskInstance
@@ -49,14 +49,16 @@ class Origins:
         self._wait_s = wait_s
         self._journals = Journals(data.store, data.history)
 
-    async def of(self, sid: str, at: int | None) -> Origin:
-        """The state from which one copy after action `at` (None: the last one) starts.
+    @asynccontextmanager
+    async def of(self, sid: str, at: int | None) -> AsyncIterator[Origin]:
+        """Like `found`, for one copy after action `at` (None: the last one) of a session.
 
         Raises:
-            As `parent` and `find`.
+            As `parent` and `found`.
         """
         parent, instance = await self.parent(sid)
-        return await self.find(parent, instance, 1, at)
+        async with self.found(parent, instance, 1, at) as origin:
+            yield origin
 
     async def parent(self, sid: str) -> tuple[SessionRecord, TaskInstance]:
         """The session to copy, and its instance.
@@ -74,47 +76,59 @@ class Origins:
         except UnknownInstance as error:
             raise NotForkable(f"the instance of session {sid} was removed: {error.detail}") from error
 
-    async def find(
+    @asynccontextmanager
+    async def found(
         self, parent: SessionRecord, instance: TaskInstance, n: int, at: int | None, *, anew: bool = False
-    ) -> Origin:
-        """The state from which `n` copies start. `anew`: do not use stored checkpoints.
+    ) -> AsyncIterator[Origin]:
+        """The state from which `n` copies start; within the context its checkpoint can be read, even if another request
+        replaces it. `anew`: do not use stored checkpoints.
 
         Raises:
             MalformedRequest (`at`), SessionBusy, SessionOver, SandboxLost, OwnedElsewhere. NotForkable: the contents of
             the sandbox prevent it.
         """
-        if parent.state == SessionState.LIVE and not parent.asleep and at in (None, parent.actions):
-            return await self._present(parent.sid, instance, at)
-        await self._placement.settle(instance, n)
-        origin = await self._past(parent, instance, at)
-        return replace(origin, checkpoint=None) if anew else origin
+        with ExitStack() as kept:
+            if parent.state == SessionState.LIVE and not parent.asleep and at in (None, parent.actions):
+                yield await self._present(parent.sid, instance, at, kept)
+                return
+            await self._placement.settle(instance, n)
+            origin = await self._past(parent, instance, at)
+            if anew:
+                origin = replace(origin, checkpoint=None)
+            elif origin.checkpoint is not None:
+                kept.enter_context(self._checkpointing.kept(origin.checkpoint))
+            yield origin
 
-    async def as_copy(self, origin: Origin, first: str) -> Origin:
-        """The origin for further copies: a checkpoint of the first copy, in which the actions were run again.
+    @asynccontextmanager
+    async def as_copy(self, origin: Origin, first: str) -> AsyncIterator[Origin]:
+        """Like `found`, for further copies: a checkpoint of the first copy, in which the actions were run again.
 
         Raises:
-            As `find`.
+            As `found`.
         """
-        async with self._held(first) as record:
-            if record.actions != origin.at:  # a client found and used it: its state is not the parent's
-                return origin
-            sandbox = await self._runtime.attach(record.container_id)
-            checkpoint = await self._checkpointing.take(record, sandbox, origin.instance, of=origin.parent.sid)
-        return replace(origin, checkpoint=checkpoint)
+        with ExitStack() as kept:
+            async with self._locked(first) as record:
+                if record.actions == origin.at:  # else a client found and used it: its state is not the parent's
+                    sandbox = await self._runtime.attach(record.container_id)
+                    checkpoint = await self._checkpointing.take(record, sandbox, origin.instance, of=origin.parent.sid)
+                    kept.enter_context(self._checkpointing.kept(checkpoint))
+                    origin = replace(origin, checkpoint=checkpoint)
+            yield origin
 
-    async def _present(self, sid: str, instance: TaskInstance, at: int | None) -> Origin:
-        """A new checkpoint of a live session."""
+    async def _present(self, sid: str, instance: TaskInstance, at: int | None, kept: ExitStack) -> Origin:
+        """A new checkpoint of a live session, entered into `kept`."""
         await self._acting.sandbox(sid)  # restored here first, if its node has died
-        async with self._held(sid) as record:
+        async with self._locked(sid) as record:
             if at is not None and at != record.actions:
                 raise SessionBusy(f"session {sid} went on to action {record.actions} meanwhile; send the request again")
             sandbox = await self._runtime.attach(record.container_id)
             checkpoint = await self._checkpointing.take(record, sandbox, instance)
+            kept.enter_context(self._checkpointing.kept(checkpoint))
         actions = await self._journals.complete(record)
         return Origin(record, instance, actions[: record.actions], checkpoint, undone=record.undone)
 
     @asynccontextmanager
-    async def _held(self, sid: str) -> AsyncIterator[SessionRecord]:
+    async def _locked(self, sid: str) -> AsyncIterator[SessionRecord]:
         """Lock a live session of this node between two actions; yields its record."""
         store = self._data.store
         async with store.lock(sid, self._wait_s):

@@ -16,7 +16,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-from .serving import CALLED, OCI_RUNTIME, UNGRADED, Server, bash, docker, editor, serving, until
+from .serving import CALLED, OCI_RUNTIME, UNGRADED, UNREAD, Server, bash, docker, editor, serving, until
 
 FILE = "/workspace/samples__ledger__1.2/n.py"
 
@@ -234,6 +234,19 @@ def test_a_copy_waits_for_the_action_that_runs(server: Server) -> None:
         acting.result()
         (copy,) = copying.result()
     assert server.session(copy)["forked_at"] == 2 and "\r\n2[" in server.run(copy, "echo $x")
+
+
+def test_many_copy_the_same_state_at_once(server: Server) -> None:
+    """One request's checkpoint replaces another's, whose copies still wait for containers: theirs is called damaged."""
+    sid, told = server.begin(UNREAD), server.log.stat().st_size
+    server.run(sid, "echo kept > /tmp/kept; x=5")
+    server.run(sid, "while sleep 0.01; do date +%N > /tmp/changes; done &")  # no two checkpoints are the same
+    with ThreadPoolExecutor(6) as pool:
+        found = [one for sids in pool.map(lambda _: fork(server, sid, 2), range(6)) for one in sids]
+    for one in found:
+        assert "\r\nkept 5[" in server.run(one, "echo $(cat /tmp/kept) $x")
+        server.finish(one)
+    assert not [entry for entry in server.complaints(told) if "damaged" in entry["event"]]
 
 
 def test_what_cannot_be_copied(server: Server) -> None:

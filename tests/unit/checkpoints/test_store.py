@@ -99,6 +99,23 @@ def test_what_was_still_to_be_told_is_kept() -> None:
         Checkpoint.from_json({**stored, "differences": ["action 1: finished instead of timed_out"]})
 
 
+async def test_what_copies_read_outlives_its_successor(tmp_path: Path) -> None:
+    """Copies wait for containers while another request copies the same state: theirs is taken for damaged, or ends the
+    other's.
+    """
+    store = Checkpoints(tmp_path, most_bytes=1 << 30)
+    await store.open()
+    first = await stored(store, 1, b"first")
+    with store.held(first):
+        second = await stored(store, 1, b"second")
+        assert await read(store, first) == b"first"
+    with pytest.raises(Damaged):
+        await read(store, first)
+    store.drop(first)
+    assert store.find("1", 1) == second and await read(store, second) == b"second"
+    assert len(blocks(tmp_path)) == 1
+
+
 async def test_the_oldest_go_first(tmp_path: Path) -> None:
     """The folder grows without bound, or the checkpoint in use goes."""
     store = Checkpoints(tmp_path, most_bytes=2_500_000)
