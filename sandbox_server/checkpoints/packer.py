@@ -80,19 +80,22 @@ class Packer:
         kind = KINDS.get(stat.S_IFMT(seen.st_mode))
         if kind is None:
             return
-        if kind is not Kind.FOLDER and seen.st_nlink > 1:
-            first = self._seen.setdefault((seen.st_dev, seen.st_ino), path)
-            if first != path:
-                yield header(_described(path, seen, Kind.LINK, target=first))
-                return
+        inode, linked = (seen.st_dev, seen.st_ino), kind is not Kind.FOLDER and seen.st_nlink > 1
+        if linked and (first := self._seen.get(inode)):
+            yield header(_described(path, seen, Kind.LINK, target=first))
+            return
+        packed: Iterator[bytes]
         if kind is Kind.FILE:
-            yield from self._file(path, files.read(below))
+            packed = self._file(path, files.read(below))
         elif kind is Kind.SYMLINK:
             above, name = files.place(below)
-            yield header(_described(path, seen, kind, target=os.fsencode(os.readlink(name, dir_fd=above))))
+            packed = iter([header(_described(path, seen, kind, target=os.fsencode(os.readlink(name, dir_fd=above))))])
         else:
             xattrs = _xattrs(files.open(below)) if kind is Kind.FOLDER else {}
-            yield header(_described(path, seen, kind, xattrs=xattrs))
+            packed = iter([header(_described(path, seen, kind, xattrs=xattrs))])
+        if linked:  # only now, because a file that has vanished has no other names
+            self._seen[inode] = path
+        yield from packed
 
     def _file(self, path: bytes, fd: int) -> Iterator[bytes]:
         try:

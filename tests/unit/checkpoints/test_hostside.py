@@ -210,6 +210,27 @@ def test_names_of_one_file_stay_one(folders: Folders, tmp_path: Path) -> None:
     assert (copy / "d/a").read_text() == (copy / "half").read_text() == "same" and os.readlink(copy / "d/s") == "a"
 
 
+def test_other_names_outlive_the_first(folders: Folders, tmp_path: Path) -> None:
+    """A program removes the first name of a file while it is packed: the other one is a link to nothing in the copy."""
+    root = tmp_path / "root"
+    for name in ("a", "b", "c"):
+        (root / name).hardlink_to(root / "a") if name != "a" else (root / name).write_text("same")
+    pieces = packer(folders).pieces()
+    was = folders.read
+
+    def read(path: bytes) -> int:
+        (root / "a").unlink(missing_ok=True)
+        return was(path)
+
+    folders.read = read  # type: ignore[method-assign]  # the moment between the look at a name and its opening
+    archive = io.BytesIO(b"".join(pieces))
+    packed = [replace(one, content=list(one.content)) for one in members(archive.read)]
+    assert [(one.path, one.kind, one.target) for one in packed[1:]] == [
+        (b"/b", Kind.FILE, b""),
+        (b"/c", Kind.LINK, b"/b"),
+    ]
+
+
 def packer(folders: Folders) -> Packer:
     """A packer of these folders as a container's changed ones."""
     shown = SimpleNamespace(upper=folders, files=folders, shm=None, mounts=frozenset(), programs=list)
