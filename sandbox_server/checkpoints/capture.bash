@@ -2,8 +2,9 @@
 # $1 is `since` or `given`. `since`: $2 is the container's creation time in the format of `find -newerct`; changed paths
 # are found by their ctime, which nothing in a container can set. `given`: stdin has the list of changed folders, of $2
 # bytes, and then the list of other changed paths; each name ends in NUL.
-# Stderr has three lists for restore.bash. Each word ends in NUL, and each list ends with an empty word: the changed
-# folders; everything in them (anything else there was deleted), folders with a slash; the names of running programs.
+# Stderr has two lists for restore.bash and two of what is left out. Each word ends in NUL, and each list ends with an empty
+# word: the changed folders; everything in them (anything else there was deleted), folders with a slash; the names of
+# running programs; the volumes that the image declares.
 set -o pipefail
 export LC_ALL=C
 umask 077
@@ -38,11 +39,15 @@ done
 
 # leave out the engine's mounts
 mapfile -t mounts < /proc/self/mountinfo
-memory=(/dev/shm)
+memory=(/dev/shm) volumes=()
 for line in "${mounts[@]}"; do
   line=${line#* * * * }
   printf -v line %b "${line%% *}"
-  [[ $line == /tmp ]] && memory+=(/tmp) # mounted by gVisor; the engine does not list it
+  case $line/ in
+    /tmp/) memory+=(/tmp) ;; # mounted by gVisor; the engine does not list it
+    // | /proc/* | /sys/* | /dev/* | /run/* | /etc/*) ;; # the engine's, in every container
+    *) [[ -d $line ]] && volumes+=("$line") ;;
+  esac
   [[ $line == / || $line == /dev/shm ]] || printf '%s\n' "$line"
 done > "$lists/mounts"
 case $how in
@@ -80,6 +85,8 @@ tar -c -f - -P -S --format=posix --pax-option='exthdr.name=%d/PaxHeaders/%f,dele
   done
   printf '\0'
   ((${#running[@]})) && printf '%s\0' "${running[@]}"
+  printf '\0'
+  ((${#volumes[@]})) && printf '%s\0' "${volumes[@]}"
   printf '\0'
 } >&2 2> /dev/null
 exit 0

@@ -9,14 +9,14 @@ that the source cannot.
 import asyncio
 import re
 import secrets
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from importlib import resources
 
 from sandbox_server import telemetry
 from sandbox_server.checkpoints import containerside, hostside
 from sandbox_server.checkpoints.archive import Unusable
-from sandbox_server.checkpoints.checkpoint import Checkpoint, Part
+from sandbox_server.checkpoints.checkpoint import Checkpoint, LeftOut, Part
 from sandbox_server.checkpoints.store import Checkpoints
 from sandbox_server.checkpoints.unpacker import Refused
 from sandbox_server.checkpoints.writing import Writing
@@ -36,8 +36,11 @@ _OWN, _SAVE_FILE, _SHELL_FILE = "/run/sandbox", "save", "shell"
 # ERR trap.
 _SAVE_ACTION = rf"""__sb_status=$?
 \builtin trap -p >| {_OWN}/{_SHELL_FILE}.traps 2> /dev/null || \builtin :
-\builtin . {_OWN}/{_SAVE_FILE} %s "$__sb_status" "$@" 2> /dev/null && \builtin :"""
-_RESTORE_ACTION = f"\\builtin shopt -u expand_aliases\n\\builtin . {_OWN}/{_SHELL_FILE} > /dev/null 2>&1 && \\builtin :"
+[[ -t 2 ]] && \builtin :
+\builtin . {_OWN}/{_SAVE_FILE} %s "$__sb_status" "$?" "$@" 2> /dev/null && \builtin :"""
+_RESTORE_ACTION = f"\\builtin shopt -u expand_aliases\n\\builtin . {_OWN}/{_SHELL_FILE} 2> /dev/null && \\builtin :"
+_WHOLE = "__sb_whole"
+"""The script that restores a shell prints it at its end; bash stops reading a script at what it does not understand."""
 _BOUND = "SANDBOX_CHECKPOINT_TIMEOUT_S"
 _SHELL_BYTES = 8 << 20  # of the shell's state; /run/sandbox, where it is kept in the container, has 16 MB
 _SMALL_BYTES = 256 << 10  # of it, if written from the host: the memory is then the host's
@@ -97,8 +100,8 @@ async def restore_files(
 
 async def restore(
     sandbox: Sandbox, checkpoint: Checkpoint, store: Checkpoints, *, timeout_s: float, outside: Outside | None = None
-) -> None:
-    """Restore the session's state in a fresh container of the checkpoint's image.
+) -> tuple[str, ...]:
+    """Restore the session's state in a fresh container of the checkpoint's image; return what is missing.
 
     `outside`: if given, the files are written from the engine's host where that is possible.
 
@@ -115,12 +118,14 @@ async def restore(
                     async with asyncio.TaskGroup() as tasks:
                         tasks.create_task(containerside.put_files(sandbox, checkpoint, store, timeout_s))
                         tasks.create_task(sandbox.write_file(f"{_OWN}/{_SHELL_FILE}", script))
-            await _run(sandbox, _RESTORE_ACTION, timeout_s, "its shell's state could not be restored")
+            said = await _run(sandbox, _RESTORE_ACTION, timeout_s, "its shell's state could not be restored")
     except TimeoutError:
         raise NotForkable(f"its state could not be restored within {timeout_s:g} s ({_BOUND})") from None
     except ExceptionGroup as group:
         full = (error for error in group.exceptions if isinstance(error, SandboxDiskFull))
         raise next(full, _first(group.exceptions)) from group
+    # (an older version's script does not print it)
+    return ("a part of the shell's state",) if _WHOLE.encode() in script and _WHOLE not in said else ()
 
 
 @asynccontextmanager
@@ -141,8 +146,8 @@ async def _tree(sandbox: Sandbox, outside: Outside | None) -> AsyncIterator[Tree
 
 async def _take_files(
     sandbox: Sandbox, outside: Outside, tree: Tree | None, writing: Writing, timeout_s: float
-) -> tuple[str, ...]:
-    """Write the files; return the names of the running programs."""
+) -> LeftOut:
+    """Write the files; return what they lack."""
     if tree is not None:
         try:
             return await hostside.take_files(tree, writing)
@@ -196,14 +201,17 @@ async def _store(sandbox: Sandbox, tree: Tree | None, name: str, data: bytes) ->
     await sandbox.write_file(f"{_OWN}/{name}", data)
 
 
-async def _run(sandbox: Sandbox, action: str, timeout_s: float, failed: str) -> None:
+async def _run(sandbox: Sandbox, action: str, timeout_s: float, failed: str) -> str:
+    """Run an action of the service in the shell and return its output."""
     result = await sandbox.shell.run(action, timeout_s=timeout_s)
     if result.outcome is not ShellOutcome.FINISHED or result.shell_replaced:
         raise NotForkable(f"{failed}: {result.outcome.value}")
+    return result.output.text()
 
 
-def _told(programs: Iterable[str]) -> tuple[str, ...]:
-    return tuple(f"running program {_plain(name)}" for name in sorted(programs))[:_LEFT_OUT]
+def _told(left_out: LeftOut) -> tuple[str, ...]:
+    volumes = (f"the files of the volume {_plain(path)}" for path in sorted(left_out.volumes))
+    return (*volumes, *(f"running program {_plain(name)}" for name in sorted(left_out.programs)))[:_LEFT_OUT]
 
 
 def _plain(name: str) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class Part(StrEnum):
@@ -20,6 +21,15 @@ class Part(StrEnum):
     """The editor's undo history."""
 
 
+class LeftOut(NamedTuple):
+    """What no checkpoint of the files has, because it is not in the container's own files."""
+
+    programs: Sequence[str]
+    """Names of running programs."""
+    volumes: Sequence[str]
+    """Paths of volumes that the image declares."""
+
+
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """A stored checkpoint."""
@@ -35,7 +45,7 @@ class Checkpoint:
     talk_turns: int = 0
     """As in `SessionRecord`."""
     left_out: tuple[str, ...] = ()
-    """What was left out: names of running programs, numbers of open file descriptors of the shell."""
+    """What was left out: running programs, open file descriptors of the shell, volumes."""
     notice: str = ""
     """`SessionRecord.notice` at that time: what the next observation had to tell."""
     untold: int = 0

@@ -5,12 +5,13 @@ the host of the engine where that is possible, which avoids a walk through the w
 """
 
 import asyncio
+import os
 import re
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from importlib import resources
 
-from sandbox_server.checkpoints.checkpoint import Checkpoint, Part
+from sandbox_server.checkpoints.checkpoint import Checkpoint, LeftOut, Part
 from sandbox_server.checkpoints.store import Checkpoints
 from sandbox_server.checkpoints.unpacker import NO_ROOM
 from sandbox_server.checkpoints.writing import Writing
@@ -28,8 +29,8 @@ _FULL = re.compile(rb"^tar: .*: No space left on device$", re.MULTILINE)
 """Said by tar alone: the lists of names are in a small file system of the container's own."""
 
 
-async def take_files(sandbox: Sandbox, outside: Outside, writing: Writing, timeout_s: float) -> tuple[str, ...]:
-    """Write the files and their lists; return the names of the running programs. Raises as `capture.capture`."""
+async def take_files(sandbox: Sandbox, outside: Outside, writing: Writing, timeout_s: float) -> LeftOut:
+    """Write the files and their lists; return what they lack. Raises as `capture.capture`."""
     changed = await outside.changed(sandbox.container_id)
     given = [b"".join(path + b"\0" for path in paths) for paths in (changed.folders, changed.others)] if changed else []
     if sum(map(len, given)) > _GIVEN_BYTES:
@@ -57,16 +58,16 @@ async def take_files(sandbox: Sandbox, outside: Outside, writing: Writing, timeo
         raise
     if end.exit_code != 0:
         raise NotForkable(f"its files could not be read: {_said(bytes(lists), end.error)}")
-    folders, contents, running = _parts(bytes(lists))
+    folders, contents, *left_out = _parts(bytes(lists))
     await writing.add(Part.FOLDERS, folders)
     await writing.add(Part.CONTENTS, contents)
-    return tuple(name.decode("utf-8", "replace") for name in running.split(b"\0") if name)
+    return LeftOut(*([os.fsdecode(name) for name in names.split(b"\0") if name] for names in left_out))
 
 
-def _parts(lists: bytes) -> tuple[bytes, bytes, bytes]:
-    """Split the output of capture.bash into its three lists; each name ends in NUL."""
+def _parts(lists: bytes) -> list[bytes]:
+    """Split the output of capture.bash into its four lists; each name ends in NUL."""
     parts = []
-    for _ in range(3):
+    for _ in range(4):
         if lists.startswith(b"\0"):
             parts.append(b"")
             lists = lists[1:]
@@ -76,7 +77,7 @@ def _parts(lists: bytes) -> tuple[bytes, bytes, bytes]:
             raise NotForkable("its files could not be read: the list of them broke off")
         parts.append(lists[: end + 1])
         lists = lists[end + 2 :]
-    return parts[0], parts[1], parts[2]
+    return parts
 
 
 async def put_files(sandbox: Sandbox, checkpoint: Checkpoint, store: Checkpoints, timeout_s: float) -> None:

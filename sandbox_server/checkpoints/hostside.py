@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TypeVar, TypeVarTuple
 
 from sandbox_server.checkpoints.archive import Member, members
-from sandbox_server.checkpoints.checkpoint import Checkpoint, Part
+from sandbox_server.checkpoints.checkpoint import Checkpoint, LeftOut, Part
 from sandbox_server.checkpoints.packer import Packer
 from sandbox_server.checkpoints.store import Broken, Checkpoints
 from sandbox_server.checkpoints.unpacker import Listed, Refused, unpack
@@ -39,8 +39,8 @@ async def on_thread(function: Callable[[*Ts], T], *arguments: *Ts, stopped: Call
         raise
 
 
-async def take_files(tree: Tree, writing: Writing) -> tuple[str, ...]:
-    """Write the files and their lists; return the names of the running programs.
+async def take_files(tree: Tree, writing: Writing) -> LeftOut:
+    """Write the files and their lists; return what they lack.
 
     Raises:
         NotShown: too much for this method; nothing was written. As `Writing.add`. OSError, OverflowError: a file cannot
@@ -53,7 +53,7 @@ async def take_files(tree: Tree, writing: Writing) -> tuple[str, ...]:
             await writing.add_cut(Part.FILES, *await on_thread(_cut, pieces, writing))
     await writing.add(Part.FOLDERS, packer.folders)
     await writing.add(Part.CONTENTS, packer.contents)
-    return tuple(packer.running)
+    return packer.left_out
 
 
 Cut = Sequence[tuple[str | None, bytes]]

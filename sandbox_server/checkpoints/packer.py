@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 
 from sandbox_server.checkpoints.archive import END, KINDS, Kind, Member, header, padding
+from sandbox_server.checkpoints.checkpoint import LeftOut
 from sandbox_server.sandbox.tree import Folders, NotShown, Tree
 
 _PATHS = 4000  # changed paths of one checkpoint; each takes some 50 us and holds the interpreter
@@ -34,7 +35,7 @@ class Packer:
             self._folders = [*folders, *shm_folders]
             self._others = [*others, *shm_others]
             self.contents = b"".join(self._contents())
-            self.running = tree.programs()
+            self.left_out = LeftOut(tree.programs(), tree.volumes())
         except OSError as error:
             raise NotShown(f"a folder or a sparse file cannot be read: {error}") from error
         self.folders = b"".join(path + b"\0" for path in self._folders)

@@ -1,5 +1,7 @@
-# Sets `__sb_open` to the descriptors that cannot be recreated.
+# Sets `__sb_open` to the descriptors that cannot be recreated. $1: 0 if stderr is the terminal.
 __sb_save_descriptors() {
+  builtin local __sb_held=$1
+  ((__sb_held)) && __sb_open=' 2'
   builtin compgen -f "/proc/$$/fd/" >| "$__sb_file.list"
   builtin mapfile -t __sb_list < "$__sb_file.list"
   for __sb_name in "${__sb_list[@]}"; do
@@ -7,21 +9,22 @@ __sb_save_descriptors() {
     __sb_name=${__sb_name##*/}
     if ((__sb_name > 2)); then
       [[ /proc/$$/fd/$__sb_name -ef /dev/tty || /proc/$$/fd/$__sb_name -ef /proc/$$/fd/255 ]] && builtin continue
-      # ours: this file, its list, and stderr as it was
+      ((__sb_name < 10 || !__sb_held)) || { __sb_held=0 && builtin continue; } # stderr as it was
+      # ours: this file and its list
       [[ /proc/$$/fd/$__sb_name -ef /dev/null || /proc/$$/fd/$__sb_name -ef /run/sandbox/save ]] && builtin continue
       [[ /proc/$$/fd/$__sb_name -ef "$__sb_file.list" ]] && builtin continue
       __sb_open+=" $__sb_name"
-    elif ((__sb_name != 2)) && [[ ! -t $__sb_name ]]; then # stderr is our caller's
+    elif ((__sb_name != 2)) && [[ ! -t $__sb_name ]]; then # (2 is our caller's)
       __sb_open+=" $__sb_name"
     fi
   done
 }
 
 __sb_save() {
-  builtin local __sb_name __sb_opt __sb_file=/run/sandbox/shell __sb_open= __sb_late= __sb_begun= __sb_nonce=$1 __sb_code=$2
+  builtin local __sb_name __sb_opt __sb_file=/run/sandbox/shell __sb_open= __sb_late= __sb_begun= __sb_nonce=$1 __sb_code=$2 __sb_err=$3
   builtin local -a __sb_list __sb_lines
-  builtin shift 2
-  __sb_save_descriptors
+  builtin shift 3
+  __sb_save_descriptors "$__sb_err"
   {
     builtin printf '#%s\n' "$__sb_open"
     __sb_save_folders
@@ -45,6 +48,7 @@ __sb_save() {
       # a trap ends with its closing quote and the signal; a quote within it is '\''
       [[ $__sb_name == *"' "+([A-Z0-9+-])$'\n' && $__sb_name != *"'\'' "+([A-Z0-9+-])$'\n' ]] && __sb_begun= || __sb_begun=1
     done
+    builtin printf '\\builtin printf "__sb_whole\\n"\n'
     builtin enable -n >| "$__sb_file.list"
     builtin mapfile __sb_lines < "$__sb_file.list"
     builtin printf %s "${__sb_lines[@]/#/\\builtin }"

@@ -29,7 +29,7 @@ __sb_save_limits() {
   builtin printf 'builtin '
   builtin umask -p
   for __sb_opt in S H; do
-    for __sb_name in c d e f i l m n q r s t u v x; do # one by one: gVisor refuses some, and `ulimit` ends at the first
+    for __sb_name in c d e f i l m n q r R s t u v x; do # one by one: gVisor refuses some, and `ulimit` ends at the first
       builtin printf 'builtin ulimit -%s -%s ' "$__sb_opt" "$__sb_name"
       builtin ulimit "-$__sb_opt" "-$__sb_name" || builtin printf '\n'
     done
@@ -73,6 +73,8 @@ __sb_save_functions() {
     __sb_name=${__sb_opt#* }
     __sb_opt=${__sb_opt%% *}
     [[ $__sb_name == __sb_* ]] && builtin continue
+    # (bash would read `a[b ()` as the beginning of an assignment)
+    [[ $__sb_name == [!'[']*'['* ]] && builtin printf 'function '
     if [[ $__sb_coproc ]]; then __sb_save_with_coproc; else builtin declare -f -- "$__sb_name"; fi
     [[ $__sb_opt == f ]] || builtin printf 'builtin declare -%s -- %q\n' "$__sb_opt" "$__sb_name"
   done
@@ -112,6 +114,7 @@ __sb_save_options() {
   builtin mapfile -t __sb_list < "$__sb_file.list"
   for __sb_name in "${__sb_list[@]}"; do
     __sb_name=" ${__sb_name#set }"
+    [[ $__sb_name == ' -o ignoreeof' ]] && builtin continue # it would change IGNOREEOF, which sets it
     [[ $__sb_name == *' '@(errexit|history|nounset|verbose|xtrace) ]] && __sb_late+=$__sb_name || __sb_set+=$__sb_name
   done
   # `posix` changes options of `shopt`, and lets aliases act on the lines after this one

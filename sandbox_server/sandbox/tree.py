@@ -20,6 +20,7 @@ _OPEN = 2 * _DEEPEST + 2  # folders kept open: all parents of two paths
 _STAT_BYTES = 4096  # bytes of /proc/PID/stat
 _EVERY_ID = ["0", "0", "4294967295"]
 _OVERLAY = Path("/sys/module/overlay/parameters")
+_ENGINES = (b"proc", b"sys", b"dev", b"run", b"etc")  # folders mounted there are the engine's, in every container
 _SPLIT = ("redirect_dir", "index")  # with either option, an upper folder alone does not name all changed paths
 
 
@@ -205,6 +206,11 @@ class Tree:
         fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._process)
         with open(fd, encoding="utf-8", errors="surrogateescape") as file:
             return file.read()
+
+    def volumes(self) -> list[str]:
+        """Paths of the volumes that the image declares. Raises OSError."""
+        others = (path for path in self.mounts if path.split(b"/")[1] not in _ENGINES)
+        return [os.fsdecode(path) for path in others if stat.S_ISDIR(self.files.stat(path).st_mode)]
 
     def programs(self) -> list[str]:
         """Names of the running programs: descendants of the init, without the session's shell and its helpers. Raises

@@ -62,6 +62,8 @@ class Filled:
     differences: Sequence[str]
     """One text for each action that ended differently when it was run again."""
     checkpoint: Checkpoint | None
+    lacks: Sequence[str] = ()
+    """What could not be restored, in addition to what the checkpoint left out."""
 
     @property
     def untold(self) -> int:
@@ -76,8 +78,7 @@ class Filled:
         if checkpoint := self.checkpoint:
             if checkpoint.notice:
                 told.append(checkpoint.notice)
-            if checkpoint.left_out:
-                lacks = ", ".join(checkpoint.left_out)
+            if lacks := ", ".join((*checkpoint.left_out, *self.lacks)):
                 told.append(f"[{subject}, with the state after action {checkpoint.seq}. It does not have: {lacks}.]")
         if self.differences:
             told.append(f"[{subject}. Actions were run again for it, {how_they_ended(self.differences)}.]")
@@ -200,9 +201,10 @@ class Checkpointing:
         """
         began = time.monotonic()
         checkpoint, history = origin.checkpoint, self._data.store.history(record.sid, sandbox.container_id)
+        lacks: Sequence[str] = ()
         if checkpoint is not None:
             timeout_s = self._config.checkpoint_timeout_s
-            await restore(sandbox, checkpoint, self._checkpoints, timeout_s=timeout_s, outside=self._outside)
+            lacks = await restore(sandbox, checkpoint, self._checkpoints, timeout_s=timeout_s, outside=self._outside)
             undo = [block async for block in self._checkpoints.read(checkpoint, Part.UNDO)]
             await history.put(b"".join(undo))
         else:
@@ -217,6 +219,7 @@ class Checkpointing:
             again=replayed.count,
             differences=replayed.differences,
             checkpoint=checkpoint,
+            lacks=lacks,
         )
 
 

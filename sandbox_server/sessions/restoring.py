@@ -198,10 +198,11 @@ class Restoring:
 
 def _notice(filled: Filled) -> str:
     done, count, checkpoint = "The sandbox was restored on another one", filled.again, filled.checkpoint
+    lacks = f" It does not have: {', '.join(filled.lacks)}." if filled.lacks else ""
     if checkpoint is not None:
         done += f" with the state after action {checkpoint.seq}"
         if not count and not filled.differences:
-            return f"[The host of this session's sandbox died. {done}.]"
+            return f"[The host of this session's sandbox died. {done}.{lacks}]"
     done += f", by running {count} actions after it again" if checkpoint else f" by running its {count} actions again"
     how = f"{',' if filled.differences else ';'} {how_they_ended(filled.differences)}"
-    return f"[The host of this session's sandbox died. {done}{how}. What ran in the background was begun anew.]"
+    return f"[The host of this session's sandbox died. {done}{how}. What ran in the background was begun anew.{lacks}]"

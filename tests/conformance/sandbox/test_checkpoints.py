@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, example, given, note, settings
 from hypothesis import strategies as st
 
 from sandbox_server.checkpoints.capture import capture, restore
-from sandbox_server.checkpoints.checkpoint import Checkpoint
+from sandbox_server.checkpoints.checkpoint import Checkpoint, Part
 from sandbox_server.checkpoints.store import Checkpoints
 from sandbox_server.errors import NotForkable
 from sandbox_server.sandbox.bash.sandbox import BashSandbox
@@ -77,6 +77,7 @@ FOUND = (
     "shopt -s extdebug; set +T; shopt -s nocasematch localvar_inherit; declare -a A=(1 2)",
     "BASH_COMPAT=5.1; alias builtin='echo no'",
     """k() { coproc cat; coproc N { cat; }; coproc (cat); }; l() { echo 'coproc COPROC x'; }; declare -fx k""",
+    "function x[y { :; }; ulimit -SR 100; IGNOREEOF=3",
 )
 """What a copy once lacked or had otherwise."""
 COUNTED = "x=$RANDOM$SRANDOM$EPOCHSECONDS$BASHPID; x=3"
@@ -318,6 +319,52 @@ async def test_a_checkpoint_leaves_the_shell_as_it_was(
     assert status.split() == ["3", "a", "b", "__sb_i", "__sb_n", "__sb_saves"], status
     history, _, _ = await said(sandbox, "history")
     assert re.findall("echo one|sandbox/save", history) == ["echo one"], history
+
+
+@pytest.mark.parametrize("file", ["/tmp/log", "/dev/null"])
+async def test_a_redirected_stderr_is_told(
+    runtime: DockerRuntime, sandbox: BashSandbox, tmp_path: Path, file: str
+) -> None:
+    """A copy shows errors that its original wrote to a file, without a word; or another descriptor is told."""
+    store = Checkpoints(tmp_path, most_bytes=1 << 30)
+    await store.open()
+    await said(sandbox, f"exec 2> {file}")
+    made = await checkpoint_of(runtime.outside, sandbox, store)
+    assert made.left_out == ("file descriptor 2 of the shell",)
+
+
+@pytest.mark.parametrize("way", [Way.HOST, Way.WALKED])
+async def test_a_volume_is_told(runtime: DockerRuntime, tmp_path: Path, way: Way) -> None:
+    """The image declares a volume: what was written there is in no copy, without a word."""
+    store = Checkpoints(tmp_path / "store", most_bytes=1 << 30)
+    (tmp_path / "volume").mkdir()
+    await store.open()
+    sandbox = await runtime.create(spec(mounts={str(tmp_path / "volume"): "/var/lib/a b"}))
+    try:
+        made = await checkpoint_of(way.of(runtime.outside), sandbox, store)
+    finally:
+        await runtime.remove(sandbox.container_id)
+    assert made.left_out == ("the files of the volume /var/lib/a b",)
+
+
+async def test_a_shell_that_cannot_be_read_back_is_told(
+    runtime: DockerRuntime, sandbox: BashSandbox, tmp_path: Path
+) -> None:
+    """Bash does not read what it has printed itself: the copy lacks everything after it, without a word."""
+    store = Checkpoints(tmp_path, most_bytes=1 << 30)
+    await store.open()
+    await said(sandbox, "set -v")  # of which the last line of the output is not kept
+    made = await checkpoint_of(runtime.outside, sandbox, store)
+    assert await restore(sandbox, made, store, timeout_s=SLOW_S, outside=runtime.outside) == ()
+    script = b"".join([block async for block in store.read(made, Part.SHELL)])
+    async with store.writing() as writing:
+        for part in (Part.FILES, Part.FOLDERS, Part.CONTENTS):
+            async for block in store.read(made, part):
+                await writing.add(part, block)
+        await writing.add(Part.SHELL, script.replace(b"builtin unalias -a", b"x[y () { :; }", 1))
+        broken = await store.keep(writing, Checkpoint("1", 2, "image", 0.0))
+    lacks = await restore(sandbox, broken, store, timeout_s=SLOW_S, outside=runtime.outside)
+    assert lacks == ("a part of the shell's state",)
 
 
 async def test_paths_that_no_program_can_open(runtime: DockerRuntime, sandbox: BashSandbox, tmp_path: Path) -> None:

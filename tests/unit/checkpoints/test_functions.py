@@ -15,6 +15,10 @@ a() { coproc cat; coproc N { cat; }; coproc (cat); }
 b() { echo 'coproc COPROC x'; }
 c.d() { coproc time cat; coproc if :; then cat; fi; }
 function é { cat <<< "$1"; }
+function x[y { :; }
+function [z { :; }
+function [[ { :; }
+function if { :; }
 declare -fx a
 declare -ft b
 """

@@ -233,7 +233,7 @@ def test_other_names_outlive_the_first(folders: Folders, tmp_path: Path) -> None
 
 def packer(folders: Folders) -> Packer:
     """A packer of these folders as a container's changed ones."""
-    shown = SimpleNamespace(upper=folders, files=folders, shm=None, mounts=frozenset(), programs=list)
+    shown = SimpleNamespace(upper=folders, files=folders, shm=None, mounts=frozenset(), volumes=list, programs=list)
     return Packer(cast(Tree, shown))
 
 
