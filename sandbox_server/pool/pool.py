@@ -24,7 +24,7 @@ from sandbox_server.errors import ServiceError
 from sandbox_server.pool.bucket import BucketView, Parked, PoolBucket, Taken
 from sandbox_server.pool.fair_queue import FairQueue, Ticket
 from sandbox_server.pool.host_memory import available_mb
-from sandbox_server.sandbox.base import ContainerSpec, Runtime, Sandbox, ShellOutcome
+from sandbox_server.sandbox.base import ContainerSpec, Runtime, Sandbox
 from sandbox_server.tasks import TaskSet
 
 log = telemetry.logger(__name__)
@@ -336,10 +336,9 @@ class Pool:
     async def _answers(self, sandbox: Sandbox) -> bool:
         try:
             async with asyncio.timeout(_LIVENESS_S):
-                result = await sandbox.shell.run(":", timeout_s=_LIVENESS_S)
+                return await sandbox.shell.answers(within_s=_LIVENESS_S)
         except (TimeoutError, ServiceError):
             return False
-        return result.outcome is ShellOutcome.FINISHED and not result.shell_replaced
 
     async def _runs(self, sandbox: Sandbox) -> bool:
         """Like `_answers`, for a container without a shell."""

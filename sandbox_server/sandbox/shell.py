@@ -84,6 +84,13 @@ class Shell(Protocol):
         """
         ...
 
+    async def answers(self, *, within_s: float) -> bool:
+        """Whether an idle shell shows its prompt after an empty line, which is half the work of a command.
+
+        False also if the container had ended; it is started again. Raises as `run`.
+        """
+        ...
+
     async def settle(self, *, wait_s: float) -> ShellResult | None:
         """After `attach`, wait for a command that a previous server left running, then stop it; None if idle."""
         ...

@@ -216,6 +216,14 @@ class BashShell:
             return await self._finish(turn, ShellOutcome.INTERRUPTED)
         return await self._stop(turn)
 
+    async def answers(self, *, within_s: float) -> bool:
+        """See `sandbox.base.Shell.answers`."""
+        if await self._connect():
+            return False
+        self._prompt_seen.clear()
+        self._write(b"\n")
+        return await set_within(self._prompt_seen, within_s) and self._terminal is not None
+
     async def settle(self, *, wait_s: float) -> ShellResult | None:
         """After a reattachment, wait for a command that the previous server left running, then stop it.
 
