@@ -63,16 +63,21 @@ __sb_save_history() {
 __sb_save_functions() {
   builtin printf 'builtin shopt -s extglob\n' # their bodies may need it to be read
   builtin local __sb_coproc=
-  builtin declare -f >| "$__sb_file.list"
-  builtin mapfile __sb_lines < "$__sb_file.list"
-  [[ ${__sb_lines[*]} == *'coproc COPROC '* ]] && __sb_coproc=1
+  builtin local -a __sb_theirs
+  __sb_theirs=()
   builtin declare -F >| "$__sb_file.list"
   builtin mapfile -t __sb_list < "$__sb_file.list"
   for __sb_name in "${__sb_list[@]}"; do
+    [[ $__sb_name == *' __sb_'* ]] || __sb_theirs+=("$__sb_name")
+  done
+  ((${#__sb_theirs[@]})) || builtin return 0
+  builtin declare -f -- "${__sb_theirs[@]##* }" >| "$__sb_file.list"
+  builtin mapfile __sb_lines < "$__sb_file.list"
+  [[ ${__sb_lines[*]} == *'coproc COPROC '* ]] && __sb_coproc=1
+  for __sb_name in "${__sb_theirs[@]}"; do
     __sb_opt=${__sb_name#declare -}
     __sb_name=${__sb_opt#* }
     __sb_opt=${__sb_opt%% *}
-    [[ $__sb_name == __sb_* ]] && builtin continue
     # (bash would read `a[b ()` as the beginning of an assignment)
     [[ $__sb_name == [!'[']*'['* ]] && builtin printf 'function '
     if [[ $__sb_coproc ]]; then __sb_save_with_coproc; else builtin declare -f -- "$__sb_name"; fi

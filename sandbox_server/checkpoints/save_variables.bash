@@ -6,6 +6,8 @@ __sb_save_variables() {
   __sb_not+=' BASH_VERSINFO BASH_VERSION BASH_XTRACEFD COMP_WORDBREAKS DIRSTACK EPOCHREALTIME EPOCHSECONDS EUID FUNCNAME GROUPS HISTCMD'
   __sb_not+=' LINENO PIPESTATUS PPID PROMPT_COMMAND PS1 RANDOM SECONDS SHELLOPTS SRANDOM UID _ '
   builtin local __sb_changing=' ' __sb_kept
+  builtin local -a __sb_plain
+  __sb_plain=()
   builtin compgen -v >| "$__sb_file.list"
   builtin mapfile -t __sb_list < "$__sb_file.list"
   builtin printf '__sb_not=%q\n' "$__sb_not"
@@ -23,6 +25,7 @@ __sb_save_variables() {
   builtin declare -p >| "$__sb_file.list"
   builtin mapfile -t __sb_lines < "$__sb_file.list"
   for __sb_name in "${__sb_lines[@]}"; do # (a line of a value does no harm)
+    [[ $__sb_name == 'declare -'[-rtx]' '*=* ]] && builtin continue # nearly all
     if [[ $__sb_name != *=* && $__sb_name == 'declare -'+([a-zA-Z-])' '+([a-zA-Z0-9_]) ]]; then
       __sb_list+=("${__sb_name##* }") # declared without a value: `compgen` does not list these
     fi
@@ -34,7 +37,7 @@ __sb_save_variables() {
   for __sb_name in "${__sb_list[@]}"; do
     [[ $__sb_not == *" $__sb_name "* || $__sb_name == __sb_* ]] && builtin continue
     if [[ $__sb_changing != *" $__sb_name "* ]]; then
-      builtin declare -p -- "$__sb_name"
+      __sb_plain+=("$__sb_name")
       builtin continue
     fi
     builtin declare -p -- "$__sb_name" >| "$__sb_file.list"
@@ -50,6 +53,7 @@ __sb_save_variables() {
     builtin printf %s "${__sb_lines[@]}"
     [[ $__sb_opt != *[ilucr]* ]] || builtin printf 'declare -%s %s\n' "${__sb_opt//[!ilucr]}" "$__sb_name"
   done
+  ((${#__sb_plain[@]})) && builtin declare -p -- "${__sb_plain[@]}"
   builtin printf 'SECONDS=%s\n' "$SECONDS"
   # these have a value only after their first use
   builtin declare -p -- BASHPID EPOCHREALTIME EPOCHSECONDS HISTCMD LINENO RANDOM SRANDOM >| "$__sb_file.list"
