@@ -8,6 +8,7 @@ from unittest.mock import AsyncMock
 
 import pytest
 
+from sandbox_server import clock
 from sandbox_server.app import build as building
 from sandbox_server.app import state
 from sandbox_server.app.build import build
@@ -92,6 +93,7 @@ async def test_each_loop_of_a_server_survives_a_round_that_breaks(
         monkeypatch.setattr(owner, method, breaking(name, getattr(owner, method)))
     monkeypatch.setattr(building, "_TIDY_S", 0.2)
     monkeypatch.setattr(building, "_VITALS_S", 0.2)
+    monkeypatch.setattr(clock, "FOLLOW_S", 0.2)
     quick = settings.model_copy(
         update={
             "reaper_period_s": 0.2,
