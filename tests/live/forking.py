@@ -1,11 +1,13 @@
 """Start the server's command without the 3 s of CPU for its imports, by forking a process that has done them.
 
-`python -m tests.live.forking FD` is that process; each test process has one, and talks to it over the socket FD. After
-the imports everything is as in a start from the shell: arguments, environment, output, signals, exit. In place of the
-command it runs a program: the arguments `-c`, its text and its own arguments.
+`python -m tests.live.forking FD` is that process. The test processes of a run share it; each has its own connection to
+the listening socket FD. After the imports everything is as in a start from the shell: arguments, environment, output,
+signals, exit. In place of the command it runs a program: the arguments `-c`, its text and its own arguments.
 """
 
 import atexit
+import contextlib
+import errno
 import functools
 import gc
 import importlib
@@ -34,7 +36,8 @@ from sandbox_server.grading.localization import composition
 
 _ROOT = Path(__file__).resolve().parents[2]
 _MOST = 1 << 17  # longest message in bytes
-_CLOSE_S = 30.0  # for its own end, once no test is left
+_START_S = 120.0  # for its imports, on a busy machine
+_CLOSE_S = 30.0  # for the end of what it started for one test process
 _END_S = 250.0  # for a command that runs to its end; below pytest's timeout of a test
 _IMPORTS = (
     "sandbox_server.cli.serve",
@@ -82,15 +85,12 @@ class Forked:
 
 
 class _Forker:
-    """The test process's end of the socket."""
+    """The test process's end of its connection."""
 
     def __init__(self) -> None:
-        self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket = _connected()
         self._turn = threading.Lock()
         self._ended: dict[int, int] = {}
-        with other:
-            command = [sys.executable, "-m", "tests.live.forking", str(other.fileno())]
-            self._process = subprocess.Popen(command, cwd=_ROOT, pass_fds=[other.fileno()])
 
     def start(
         self, words: Sequence[str], environment: Mapping[str, str], out: int, err: int, given: int | None = None
@@ -105,9 +105,12 @@ class _Forker:
         return Forked(self, pid)
 
     def close(self) -> None:
-        """End the process, with all that it started."""
+        """End all that it started for this process, and itself if no other test process is left."""
+        self._socket.shutdown(socket.SHUT_WR)
+        self._socket.settimeout(_CLOSE_S)
+        while self._socket.recv(_MOST):
+            pass
         self._socket.close()
-        self._process.wait(_CLOSE_S)
 
     def status(self, pid: int) -> int | None:
         with self._turn:
@@ -148,7 +151,7 @@ def run(
 
 
 def forker() -> _Forker:
-    """This test process's forker; it ends when the socket closes, with every process it started."""
+    """This test process's connection; when it closes, every process that was started over it ends."""
     with _FIRST:
         return _forker()
 
@@ -156,49 +159,107 @@ def forker() -> _Forker:
 @functools.cache
 def _forker() -> _Forker:
     made = _Forker()
-    atexit.register(made.close)  # otherwise Python warns of the process and the socket at each worker's end
+    atexit.register(made.close)  # otherwise Python warns of the socket at each worker's end
     return made
 
 
-def _serve(requests: socket.socket) -> list[str]:
-    """Fork on request until the socket closes. Returns only in a forked process, with its command's arguments."""
+def _connected() -> socket.socket:
+    """A connection to the process of this run that forks; the first test process to ask starts it."""
+    address = f"\0sandbox-forking-{os.environ.get('PYTEST_XDIST_TESTRUNUID', os.getpid())}"
+    end = time.monotonic() + _START_S
+    while time.monotonic() < end:
+        connection = _seqpacket()
+        # refused or reset: there is none, or one that is just ending; in use: another test process is starting it
+        with contextlib.suppress(OSError):
+            if connection.connect_ex(address) == errno.ECONNREFUSED:
+                with _seqpacket() as listener:
+                    listener.bind(address)
+                    listener.listen()
+                    connection.connect(address)  # before it starts, so that it never waits for a first one
+                    _start(listener)
+            if connection.recv(_MOST):
+                return connection
+        connection.close()
+        time.sleep(0.01)
+    raise TimeoutError(f"the process that forks has not started within {_START_S:g} s; its error is on stderr")
+
+
+def _seqpacket() -> socket.socket:
+    return socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
+def _start(listener: socket.socket) -> None:
+    # no child of this test process, which may end before others
+    words = ["setsid", "--fork", sys.executable, "-m", "tests.live.forking", str(listener.fileno())]
+    subprocess.run(words, cwd=_ROOT, pass_fds=[listener.fileno()], check=True)
+
+
+def _serve(listener: socket.socket) -> list[str]:
+    """Fork on request until the last connection closes. Returns only in a forked process, with its arguments."""
     ended, woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(woken)
-    running: set[int] = set()
+    running: dict[int, socket.socket] = {}
+    connections: set[socket.socket] = set()
     while True:
-        ready, _, _ = select.select([requests, ended], [], [])
+        ready, _, _ = select.select([listener, ended, *connections], [], [])
         if ended in ready:
             os.read(ended, 4096)
-            _tell_ended(requests, running)
-        if requests not in ready:
-            continue
-        said, streams, _, _ = socket.recv_fds(requests, _MOST, 3)
-        if not said:
-            for pid in running:
-                os.kill(pid, signal.SIGKILL)
-            raise SystemExit
-        pid = os.fork()
-        if pid == 0:
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            requests.close()
-            os.close(ended)
-            os.close(woken)
-            return _become(json.loads(said), streams)
-        for stream in streams:
-            os.close(stream)
-        running.add(pid)
-        requests.send(json.dumps({"pid": pid}).encode())
+            _tell_ended(running)
+        if listener in ready:
+            connection, _ = listener.accept()
+            connections.add(connection)
+            connection.send(b"{}")
+        for connection in connections.intersection(ready):
+            said, streams = _received(connection)
+            if not said:
+                _end_all(running, connection)
+                connections.remove(connection)
+                connection.close()
+                if not connections:
+                    raise SystemExit
+                continue
+            pid = os.fork()
+            if pid == 0:
+                signal.set_wakeup_fd(-1)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                for one in (listener, *connections):
+                    one.close()
+                os.close(ended)
+                os.close(woken)
+                return _become(json.loads(said), streams)
+            for stream in streams:
+                os.close(stream)
+            running[pid] = connection
+            _tell(connection, {"pid": pid})
 
 
-def _tell_ended(requests: socket.socket, running: set[int]) -> None:
+def _received(connection: socket.socket) -> tuple[bytes, list[int]]:
+    with contextlib.suppress(ConnectionResetError):  # a test process that was killed
+        said, streams, _, _ = socket.recv_fds(connection, _MOST, 3)
+        return said, streams
+    return b"", []
+
+
+def _tell_ended(running: dict[int, socket.socket]) -> None:
     while running:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if not pid:
             return
-        running.discard(pid)
-        requests.send(json.dumps({"pid": pid, "status": os.waitstatus_to_exitcode(status)}).encode())
+        _tell(running.pop(pid), {"pid": pid, "status": os.waitstatus_to_exitcode(status)})
+
+
+def _end_all(running: dict[int, socket.socket], connection: socket.socket) -> None:
+    """End what was started over `connection`."""
+    for pid in [pid for pid, owner in running.items() if owner is connection]:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        del running[pid]
+
+
+def _tell(connection: socket.socket, said: Mapping[str, int]) -> None:
+    with contextlib.suppress(BrokenPipeError):  # likewise
+        connection.send(json.dumps(said).encode())
 
 
 def _become(request: dict[str, Any], streams: Sequence[int]) -> list[str]:
