@@ -49,6 +49,13 @@ FIRST = (
     "tests/test_haproxy.py",
     "tests/live/test_pool.py",
     "client/tests/test_client_generations.py",
+    *(  # they wait for nearly all of their time
+        "tests/protocols/test_relay.py",
+        "tests/conformance/state/test_jobs.py",
+        "client/tests/test_client_errors_and_retries.py",
+        "client/tests/test_client_rewards.py",
+        "tests/protocols/test_serve.py",
+    ),
     "tests/hacks",
     "tests/live",
     "tests/regressions",
