@@ -17,8 +17,9 @@ if ! stands .locked "$(locked)" || ! .venv/bin/python -c '' 2>/dev/null; then
     echo "making .venv with $python" >&2
     rm -rf .venv
     scripts/uv.sh venv -q --seed --python "$python" .venv || "$python" -m venv --clear .venv
-    scripts/install.sh .venv/bin/python --require-hashes -r requirements/dev.txt
-    scripts/install.sh .venv/bin/python --require-hashes --no-deps --target .venv/share/swebench-4.1.0 \
+    # a quarter of the modules is ever imported; the first import compiles them
+    scripts/install.sh .venv/bin/python --no-compile --require-hashes -r requirements/dev.txt
+    scripts/install.sh .venv/bin/python --no-compile --require-hashes --no-deps --target .venv/share/swebench-4.1.0 \
         -r requirements/swebench4.txt
     locked >.venv/.locked
 fi
