@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 
 from sandbox_server.grading.localization import structured
-from sandbox_server.grading.localization.fenced import Block, blocks, has_labelled_names, read_lines
+from sandbox_server.grading.localization.fenced import Block, blocks, has_labelled_names, outside_blocks, read_lines
 from sandbox_server.grading.localization.locations import Locations
 from sandbox_server.grading.localization.paths import Roots, entries
 from sandbox_server.verdicts import Answer
@@ -81,8 +81,8 @@ def _structured(text: str, roots: Roots) -> Answer | None:
 
 
 def _called(text: str, roots: Roots) -> Answer | None:
-    """The last finishing call in Python's syntax."""
-    calls = list(structured.python_calls(text))
+    """The last finishing call in the syntax of Python or JavaScript."""
+    calls = list(structured.calls_in_code(text))
     return _of_data(calls[-1], roots, well_formed=len(calls) == 1) if calls else None
 
 
@@ -150,10 +150,10 @@ def _fenced(text: str, roots: Roots) -> Answer | None:
 
 
 def _located(text: str, roots: Roots) -> Answer | None:
-    """The last block of nothing but locations, else the last block of text that has some; the whole text if no blocks.
+    """The last block of nothing but locations, else data beside the blocks, else the last block of text that has some.
 
-    Prose, commands, code and the output of a search are no answer. Without a block, prose may stand around lines with
-    labels, and a table may be the whole text.
+    Prose, commands, code and the output of a search are no answer. Without a block the whole text is read: prose may
+    stand around lines with labels, and a table may be all of it.
     """
     found = blocks(text)
     if not found:
@@ -169,6 +169,8 @@ def _located(text: str, roots: Roots) -> Answer | None:
     for block in reversed(found):
         if answer := _sound(block, roots, well_formed=len(found) == 1):
             return answer
+    if (data := structured.data_among_prose(outside_blocks(text))) is not None:
+        return _of_data(data, roots)
     mixed = [(block, answer) for block in reversed(found) if (answer := _partly(block, roots))]
     plain = (answer for block, answer in mixed if block.language not in _CODE)
     # `os.path` in Python code looks like a location, so in such blocks each must be a path

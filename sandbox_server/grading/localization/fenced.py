@@ -69,14 +69,21 @@ class Block:
 def blocks(text: str) -> list[Block]:
     """The fenced blocks of `text`, those within one of text in place of it; the last one may be unclosed."""
     found = []
-    for block in _blocks(text):
+    for block in _divided(text)[0]:
         nested = block.language in ("", *_PROSE) and block.body.lstrip().startswith(_FENCES)
-        found += _blocks(block.body) if nested else [block]
+        found += _divided(block.body)[0] if nested else [block]
     return found
 
 
-def _blocks(text: str) -> list[Block]:
+def outside_blocks(text: str) -> str:
+    """The lines outside the fenced blocks of `text`, with a fence in place of each block."""
+    return "\n".join(_divided(text)[1])
+
+
+def _divided(text: str) -> tuple[list[Block], list[str]]:
+    """The blocks, not those within others, and what `outside_blocks` joins."""
     found: list[Block] = []
+    outside: list[str] = []
     language: str | None = None
     fence = ""
     inside: list[str] = []
@@ -93,7 +100,10 @@ def _blocks(text: str) -> list[Block]:
                 language = None
             else:
                 inside.append(line)
-        elif stripped.startswith(_FENCES):
+        elif not stripped.startswith(_FENCES):
+            outside.append(line)
+        else:
+            outside.append(_FENCES[0])
             fence = stripped[: len(stripped) - len(stripped.lstrip(stripped[0]))]
             if len(stripped) > 2 * len(fence) and stripped.endswith(fence):
                 found.append(Block("", stripped.strip(fence[0]), closed=True))  # a one-line block
@@ -103,7 +113,7 @@ def _blocks(text: str) -> list[Block]:
                 language, inside = ("", [told]) if _PATH.fullmatch(told) else (told.lower(), [])
     if language is not None:
         found.append(Block(language, "\n".join(inside), closed=False))
-    return found
+    return found, outside
 
 
 def read_lines(text: str, into: Locations) -> bool:
@@ -233,7 +243,7 @@ def _row(columns: Sequence[str], cells: Sequence[str], into: Locations) -> bool:
             text = cell.strip(" *`")
             if column != label or not any(map(str.isalnum, text)) or text.lower() in _NONE:
                 continue
-            if label == "file" and not _PATH.fullmatch(references.split_lines(text)[0]):
+            if label == "file" and not _PATH.fullmatch(references.split_lines(references.unlinked(text))[0]):
                 if not _columns(cells):
                     into.problem(f"no location: {text[:80]}")
                 return False

@@ -12,6 +12,8 @@ _BEHIND = re.compile(rf"\s*(?:[,:]\s*|[-\u2013\u2014]\s+)?([(\[])?({_WORDS})(?(1
 _ALONE = re.compile(_WORDS)
 _SPAN = re.compile(_NUMBERS)
 _LINK = re.compile(r"\[([^\[\]\n]*)\]\(<?([^()<>\s]+)>?(?:\s+\"[^\"\n]*\")?\)")
+_HOSTED = re.compile(r"https?://(?:[\w.-]+/){3,8}(?:blob|blame|raw)/(?:main|master|HEAD|[0-9a-f]{40})/")
+"""A repository's file on the web, up to its path, where it is sure that the branch's name has no slash."""
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:|#", re.IGNORECASE)
 _BOLD = re.compile(r"\*\*([^*\n]+)\*\*:?")
 _HEADING = re.compile(r"(#{1,6})\s+(.*)")
@@ -56,12 +58,15 @@ def links(text: str) -> list[str]:
 def unlinked(text: str) -> str:
     """`text` with a Markdown link at its beginning replaced by its target, or by its label if the target is no file.
 
+    Of a repository's file on the web only its path is kept.
+
     Lines in the label are kept: `[a.py:10](src/a.py)` gives `src/a.py:10`.
     """
+    text = _in_repository(text)
     link = _LINK.match(text)
     if link is None:
         return text
-    label, target = link[1].strip().strip("`*"), link[2].removeprefix("file://")
+    label, target = link[1].strip().strip("`*"), _in_repository(link[2].removeprefix("file://"))
     if _SCHEME.match(target):
         place = label
     else:
@@ -69,6 +74,11 @@ def unlinked(text: str) -> str:
         _, marked = split_lines(target)
         place = target if marked or not said else f"{target}:{next(spans(said)).replace(' ', '')}"
     return place + text[link.end() :]
+
+
+def _in_repository(text: str) -> str:
+    hosted = _HOSTED.match(text)
+    return text if hosted is None else text[hosted.end() :]
 
 
 def heading(line: str) -> tuple[int, str] | None:

@@ -38,7 +38,9 @@ _SPELLED = re.compile(
     r"(?=[\[{])"
 )
 """A finishing call up to its arguments, as other models spell it."""
-_PYTHON_CALL = re.compile(r"^[ \t]*\[?(?:localization_finish|line_result|finish)\(", re.MULTILINE)
+_CALL = re.compile(
+    r"^[ \t]*\[?(?:await[ \t]+)?(?:functions\.)?(?:localization_finish|line_result|finish)\(", re.MULTILINE
+)
 _KEYWORD = re.compile(r"[\s,]*([A-Za-z_]\w*)\s*=\s*")
 _CLOSED = re.compile(r"[\s,]*\)")
 _LINE_END = re.compile(r"[ \t.]*(?:$|\n)")
@@ -46,6 +48,8 @@ _LINE_OF_DATA = re.compile(r"^(\**(?:final[ \t]+)?answer:?\**:?[ \t]*)?(?=[{\[])
 _NEXT_ROW = re.compile(r"\}[ \t]*\n\s*+\{")
 _TRIES = 30
 """How many of the last lines that may begin JSON are tried: each that fails takes time for the whole text before it."""
+_BARE_KEY = re.compile(r'"(?:[^"\\\n]|\\.)*+"|(?<=[{,\s])([A-Za-z_]\w*+)(?=\s*+:)')
+"""Texts, which stay as they are, and keys without quotes, as JavaScript has them."""
 _DEEPEST = 8
 _DECODER = json.JSONDecoder()
 
@@ -101,11 +105,11 @@ def spelled_calls(text: str) -> Iterator[object]:
             yield value
 
 
-def python_calls(text: str) -> Iterator[object]:
-    """The arguments of finishing calls in Python's syntax at the start of a line: `finish(files=["src/a.py"])`."""
-    begins = [call.end() for call in _PYTHON_CALL.finditer(text)]
+def calls_in_code(text: str) -> Iterator[object]:
+    """The arguments of finishing calls at the start of a line: `finish(files=["a.py"])`, `finish({file: "a.py"})`."""
+    begins = [call.end() for call in _CALL.finditer(text)]
     for begin, end in pairwise([*begins, len(text)]):
-        value = _arguments(_strict(text[begin:end]))
+        value = _arguments(_keyed(_strict(text[begin:end])))
         if _has_shape(value):
             yield value
 
@@ -311,7 +315,7 @@ def _parameters(body: str) -> dict[str, object] | None:
 
 def _json(text: str) -> object | None:
     value = _loaded(text)
-    return _loaded(_strict(text)) if value is None else value
+    return _loaded(_keyed(_strict(text))) if value is None else value
 
 
 def _loaded(text: str) -> object | None:
@@ -325,6 +329,11 @@ def _loaded(text: str) -> object | None:
 def _strict(text: str) -> str:
     """`text` without what JSON does not have: comments, commas at the end of lists, Python's spelling of values."""
     return _LENIENT.sub(_as_json, text)
+
+
+def _keyed(text: str) -> str:
+    """`text` with quotes around its keys."""
+    return _BARE_KEY.sub(lambda found: f'"{found[1]}"' if found[1] else found[0], text)
 
 
 def _as_json(found: re.Match[str]) -> str:

@@ -75,6 +75,7 @@ def test_any_value_can_be_read(value: object) -> None:
         *("Aa", "Aa.", "Aa.a ", "a.py line 1, ", "[a](b) ", "- a.py ", " ", ".a", "a.py  and", "-|"),
         *('"result":[', "\nlocalization_finish\n", "|file|\n|a.py|\n", ",]", '<a file="'),
         *("\nanswer: [", "\nfinish(files=[", "'\\", "\\boxed{"),
+        *("https://a/b/", "\nhttps://a/b/c/blob/", "{a: ", "a   ", "\nfinish({a: ", "\n```\n{\n```\n"),
     ],
 )
 def test_linear_time(piece: str) -> None:

@@ -1,4 +1,4 @@
-"""Forms of answers that come from other habits: Python's calls and values, LaTeX, CSV, JSON among prose, Windows.
+"""Forms of answers that come from other habits: calls and values of languages, LaTeX, CSV, JSON among prose, Windows.
 
 Each was `no_answer`, or a file that does not exist, though a person would call it clear. Beside them what looks like
 them and answers nothing.
@@ -11,6 +11,8 @@ from sandbox_server.grading.localization.answers import parse_answer
 A, AB = ("src/a.py",), ("src/a.py", "src/b.py")
 BAR = ("src/a.py:Foo.bar",)
 ROOTS = ("/testbed",)
+MAIN = "https://github.com/o/r/blob/main"
+CODE = "The rounding is wrong:\n```python\ndef bar(self):\n    return round(self.x)\n```"
 ROW = "{'file': 'src/a.py', 'class_name': 'Foo', 'function_name': 'bar'}"
 
 
@@ -39,6 +41,14 @@ ROW = "{'file': 'src/a.py', 'class_name': 'Foo', 'function_name': 'bar'}"
         'It is here.\n\n{\n  "locations": [\n    {"file": "src/a.py",\n     "function": "Foo.bar"}\n  ]\n}\n\nYes.',
         f"My answer:\n[{ROW}]",
         "src\\a.py\nclass: Foo\nfunction: bar",
+        "localization_finish({locations: [{file: 'src/a.py', class_name: 'Foo', function_name: 'bar'}]});",
+        'await functions.finish({\n  files: [\n    // here\n    {file: "src/a.py", function: "Foo.bar"},\n  ],\n});',
+        "```js\nfinish([{file: 'src/a.py', function: 'Foo.bar'}])\n```",
+        "```json5\n{locations: [{file: 'src/a.py', function: 'Foo.bar'}]}\n```",
+        f"{CODE}\nSo it is here:\n[{ROW}]",
+        f'{{"locations": [{{"file": "src/a.py", "function": "Foo.bar"}}]}}\n\n{CODE}',
+        f"```\n{MAIN}/src/a.py\nclass: Foo\nfunction: bar\n```",
+        f"| File | Function |\n|---|---|\n| [a.py]({MAIN}/src/a.py) | Foo.bar |",
     ],
 )
 def test_one_function(said: str) -> None:
@@ -63,6 +73,9 @@ def test_one_function(said: str) -> None:
         '{"file": "src/a.py", "function": "f"}\n{"file": "src/b.py"}',
         '```jsonl\n{"file": "src/a.py"}\n{"file": "src/b.py"}\n```',
         'They are:\n{"file": "src/a.py"}\n{"file": "src/b.py"}',
+        f"<files>\n{MAIN}/src/a.py#L3\nhttps://lab.example.org/g/s/r/-/blob/{'0a' * 20}/src/b.py\n</files>",
+        f"- [the parser]({MAIN}/src/a.py)\n- [its caller]({MAIN}/src/b.py#L3-L9)",
+        f'{{"files": ["{MAIN}/src/a.py", "src/b.py"]}}',
     ],
 )
 def test_two_files(said: str) -> None:
@@ -78,6 +91,8 @@ def test_two_files(said: str) -> None:
         "<answer>src/b.py</answer> \\boxed{src/a.py}",
         '{"files": ["src/b.py"]}\nno, it is\n{"files": ["src/a.py"]}',
         '{"file": "src/b.py"}\nno, it is\n{"file": "src/a.py"}',
+        "finish({files: ['src/b.py']})\nfinish({files: ['src/a.py']})",
+        f'{{"file": "src/b.py"}}\n{CODE}\n{{"file": "src/a.py"}}',
     ],
 )
 def test_of_several_the_last_one_counts(said: str) -> None:
@@ -103,11 +118,22 @@ def test_of_several_the_last_one_counts(said: str) -> None:
         '{"scripts": {\n"files": ["src/a.py"]}}',
         '{"a": [1,,\n  {"files": ["src/a.py"]}\n]}',
         '```bash\ncat > package.json <<E\n{"files": ["src/a.py"]}\nE\n```',
+        *("function finish({files: ['src/a.py']}) {}", "// finish({files: ['src/a.py']})", "finish({files: found})"),
+        *("this.finish({files: ['src/a.py']})", "finish({path: 'src/a.py', mode: 'w'})"),
+        *(f'{CODE}\nI look at these next:\n["src/a.py"]', f'{CODE}\nIt says\n{{"name": "x", "files": ["src/a.py"]}}'),
+        '{"files":\n```python\nx = 1\n```\n["src/a.py"]}',
+        f"I read {MAIN}/src/a.py next.",
     ],
 )
 def test_what_only_looks_like_one(said: str) -> None:
     """A rollout would end by something that the policy has not given as its answer."""
     assert parse_answer(said, roots=ROOTS) is None, said
+
+
+def test_a_web_address_whose_path_is_not_sure() -> None:
+    """A branch `feature/x` would give `x/src/a.py`, a file that nobody named; the link's label is what is sure."""
+    answer = parse_answer("- [src/a.py](https://github.com/o/r/blob/feature/x/src/a.py#L3)")
+    assert answer is not None and (answer.files, answer.lines) == (A, {})
 
 
 def test_lines_as_a_list() -> None:
