@@ -19,6 +19,7 @@ from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import Forbidden, InfrastructureError, ServiceError
 from sandbox_server.protocols._background import spawn
 from sandbox_server.protocols._parts import instances_of, sessions_of
+from sandbox_server.protocols._steps import next_step
 from sandbox_server.protocols._wire import idempotency_key
 from sandbox_server.scoring.rewards import RewardAnswer
 from sandbox_server.sessions.base import ActionAnswer
@@ -113,6 +114,20 @@ async def reward(request: Request, sid: str) -> RewardAnswer:
     except ServiceError as error:
         log.error("no verdict", sid=sid, code=counted(error), error=error.detail)
         return RewardAnswer(Verdict(VerdictName.INFRA, mask=True, cause=error.detail), 0.0)
+
+
+async def following(request: Request, sid: str, answer: RewardAnswer) -> dict[str, object]:
+    """`{"next": ...}`, the fields of `NextStep`, if a step follows the session that has this reward; else {}."""
+    if answer.verdict.name == VerdictName.PENDING:
+        return {}  # the session may be ending still
+    try:
+        ended = spawn(request, sessions_of(request).postprocess(sid))
+        record = await asyncio.shield(ended)
+    except ServiceError as error:
+        log.warning("the next step is not told", sid=sid, code=counted(error), error=error.detail)
+        return {}
+    step = None if record is None else await next_step(request, record)
+    return {"next": step} if step else {}
 
 
 async def task_of(request: Request, sid: str) -> TaskInstance:

@@ -8,6 +8,10 @@ from collections.abc import Mapping, Sequence
 Tool = Mapping[str, object]
 
 _TIMEOUT = {"type": "number", "exclusiveMinimum": 0, "description": "Seconds until it is killed."}
+_AFTER = {
+    "type": "string",
+    "description": "Only for a later step of a task, the `next` of another session: the sid of that session.",
+}
 _SID = {"type": "string", "description": "The session, as `start` returned it."}
 
 
@@ -87,7 +91,7 @@ _SUBMIT = _tool("submit", "Say that you are done. What counts is the repository 
 _REWARD = _tool(
     "reward",
     "End the session, grade it and return its reward as JSON. If `verdict` is `pending`, call it again; if `mask` is"
-    " true, the reward says nothing about the work.",
+    " true, the reward says nothing about the work. `next`, if it is there, is the step of the task that follows.",
     {},
 )
 _END = _tool("end", "End the session: its patch is kept and graded, its sandbox removed.", {})
@@ -105,7 +109,7 @@ def of_server(instance: str) -> Sequence[Tool]:
         "start",
         "Start a session of a task. Returns its `sid`, which all other tools need, the repository's directory and the"
         " problem, as JSON.",
-        {"instance": described},
+        {"instance": described, "after": _AFTER},
         *(() if instance else ("instance",)),
     )
     return (start, *(_with_sid(tool) for tool in (*of_session(localizes=True), _REWARD, _END)))

@@ -1,5 +1,6 @@
 """A task of several steps over real HTTP, on a real engine: played, ended early, and killed in between."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from sandbox_client import SandboxClient, Session
+from websockets.sync.client import ClientConnection, connect
 
 from tests.conftest import ROOT
 from tests.documents import blocks, play
@@ -125,6 +127,48 @@ def test_as_the_document_shows_it(steps: Server) -> None:
         "after solve.sh of the second, which is the last": lambda sids: steps.run(sids["3458660472839874"], REPORT),
     }
     play(transcript, shell(steps), {"7996329394264575": failed}, meanwhile)
+
+
+def called(server: Server, tool: str, **arguments: object) -> tuple[str, bool]:
+    """The text of a tool's result by MCP, and whether it is an error."""
+    params = {"name": tool, "arguments": arguments}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    result = server.post("/mcp", message, timeout=300).json()["result"]
+    return result["content"][0]["text"], result["isError"]
+
+
+def test_agents_go_on_by_mcp_and_openenv(steps: Server) -> None:
+    """A client of these protocols ends with the reward of the first step."""
+    first = json.loads(called(steps, "start", instance=FIRST)[0])["sid"]
+    called(steps, "bash", sid=first, command=SUM)
+    following = json.loads(called(steps, "reward", sid=first)[0])["next"]
+    assert (following["instance_id"], following["number"]) == (SECOND, 2)
+    assert json.loads(called(steps, "end", sid=first)[0])["next"] == following
+    told, refused = called(steps, "start", instance=SECOND)
+    assert refused and "name in `after` the ended session of samples/steps" in told
+    second = json.loads(called(steps, "start", instance=SECOND, after=first)[0])["sid"]
+    assert "february.csv" in called(steps, "bash", sid=second, command=f"ls data; {REPORT}")[0]
+    got = json.loads(called(steps, "reward", sid=second)[0])
+    assert (got["reward"], "next" in got) == (1.0, False)
+
+    url = steps.url.replace("http", "ws", 1) + "/openenv"
+    with connect(f"{url}/sessions/{first}/ws") as socket:
+        ended = asked(socket, "step", {"type": "reward"})
+    assert ended["done"] and ended["metadata"]["next"] == following
+    with connect(f"{url}/ws") as socket:
+        begun = asked(socket, "reset", {"instance": SECOND, "after": ended["metadata"]["sid"]})
+        assert "report.txt" in begun["observation"]["content"]
+        asked(socket, "step", {"tool_name": "bash", "arguments": {"command": REPORT}})
+        ended = asked(socket, "step", {"tool_name": "submit"})
+    assert (ended["done"], ended["reward"], "next" in ended["metadata"]) == (True, 1.0, False)
+
+
+def asked(socket: ClientConnection, kind: str, data: dict[str, object]) -> dict[str, Any]:
+    """The answer to a message by OpenEnv's websocket."""
+    socket.send(json.dumps({"type": kind, "data": data}))
+    told = json.loads(socket.recv(timeout=300))
+    assert told["type"] == "observation", told
+    return dict(told["data"])
 
 
 def test_a_separate_verifier_sees_artifacts_and_the_next_step_sees_all(steps: Server, tmp_path: Path) -> None:

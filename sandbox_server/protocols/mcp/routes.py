@@ -27,6 +27,7 @@ from sandbox_server.protocols._caller import own_sid
 from sandbox_server.protocols._parts import sessions_of
 from sandbox_server.protocols._scores import reward_fields
 from sandbox_server.protocols._starting import started
+from sandbox_server.protocols._steps import next_step
 from sandbox_server.protocols._tools import Tool, of_server, of_session
 from sandbox_server.protocols._wire import json_answer, named_instance, read_json
 from sandbox_server.protocols.mcp import rpc as wire
@@ -131,7 +132,8 @@ async def _called(request: Request, rpc: Rpc, sid: str) -> Mapping[str, object]:
             return _text(f"Error: {name[:100]!r} needs the sid of a session. {_HOW}", is_error=True)
         own = await own_sid(request, named)
         if name == "reward":
-            return _text(json.dumps(reward_fields(await agents.reward(request, own))))
+            graded = await agents.reward(request, own)
+            return _text(json.dumps(reward_fields(graded) | await agents.following(request, own, graded)))
         if name == "end":
             return await _end(request, own)
     except ServiceError as error:
@@ -150,7 +152,10 @@ async def _start(request: Request, arguments: Mapping[str, object]) -> Mapping[s
     if not isinstance(named, int | str) or isinstance(named, bool) or named == "":
         return _text("Error: `start` needs the id of a task, `instance`.", is_error=True)
     task = await agents.named_task(request, named_instance(named))
-    sid = await started(request, task.instance_id)
+    before = arguments.get("after")
+    if not isinstance(before, int | str | None) or isinstance(before, bool):
+        return _text("Error: `after` is the sid of a session.", is_error=True)
+    sid = await started(request, task.instance_id, after=await own_sid(request, before) if before else "")
     facts = {"sid": sid, "instance_id": task.instance_id, "workspace": task.workspace}
     return _text(json.dumps({**facts, "problem_statement": task.problem_statement}))
 
@@ -160,7 +165,8 @@ async def _end(request: Request, sid: str) -> Mapping[str, object]:
     record = await asyncio.shield(spawn(request, sessions.postprocess(sid)))
     if record is None:
         raise UnknownSession("There is no such session.")
-    return _text(json.dumps({"sid": record.sid, "state": record.state}))
+    step = await next_step(request, record)
+    return _text(json.dumps({"sid": record.sid, "state": record.state, **({"next": step} if step else {})}))
 
 
 def _refused(error: ServiceError) -> str:

@@ -3,6 +3,7 @@
 Each request names its session; in OpenEnv's own server these routes are stateless.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -33,6 +34,8 @@ class ResetRequest(BaseModel):
     instance: StrictInt | StrictStr | None = None
     sid: StrictInt | StrictStr | None = None
     """A session that is already running, to use instead of starting one."""
+    after: StrictInt | StrictStr | None = None
+    """For a later step of a task: the ended session of the step before."""
 
 
 class StepRequest(BaseModel):
@@ -56,7 +59,8 @@ async def reset(request: Request) -> Response:
         raise MalformedRequest("instance: reset needs the id of an instance")
     else:
         task = await agents.named_task(request, named_instance(asked.instance))
-        sid = await started(request, task.instance_id)
+        after = "" if asked.after is None else await own_sid(request, asked.after)
+        sid = await started(request, task.instance_id, after=after)
     return json_answer(_begun(task, sid))
 
 
@@ -77,15 +81,24 @@ async def step(request: Request) -> Response:
         tools = [{**tool, "input_schema": tool["inputSchema"]} for tool in of_session(localizes=task.localizes)]
         return json_answer(observed({"tools": tools}, {"sid": sid}))
     if isinstance(action, AskReward):
-        return json_answer(observed({"content": ""}, {"sid": sid}, await agents.reward(request, sid)))
+        return json_answer(await _ended(request, sid, {"content": ""}, {}))
     if isinstance(action, ToolCall):
         result = await agents.call(request, sid, via=_VIA, tool=action.tool, arguments=action.arguments)
         observation = {"content": result.text, **_of_tool(action.tool, result)}
     else:
         result = await agents.act(request, sid, action.content)
         observation = {"content": result.text}
-    reward = await agents.reward(request, sid) if wire.is_over(result) else None
-    return json_answer(observed(observation, {"sid": sid, **result.facts}, reward))
+    if wire.is_over(result):
+        return json_answer(await _ended(request, sid, observation, result.facts))
+    return json_answer(observed(observation, {"sid": sid, **result.facts}))
+
+
+async def _ended(
+    request: Request, sid: str, observation: Mapping[str, object], facts: Mapping[str, object]
+) -> dict[str, object]:
+    """The observation that ends the episode: with its reward, and the `next` step of the task if there is one."""
+    reward = await agents.reward(request, sid)
+    return observed(observation, {"sid": sid, **facts, **await agents.following(request, sid, reward)}, reward)
 
 
 def _of_tool(name: str, result: ActionResult) -> dict[str, object]:

@@ -165,7 +165,7 @@ class _Socket:
             body: dict[str, object] = {"sid": self._sid}
         else:
             await self._end()
-            body = {"instance": data.get("instance", self._instance or None)}
+            body = {"instance": data.get("instance", self._instance or None), "after": data.get("after")}
         status, answer = await self._ask("POST", "/openenv/reset", body)
         if status == 200 and not self._attached:
             self._sid = answer["metadata"]["sid"]
