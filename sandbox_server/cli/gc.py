@@ -1,34 +1,74 @@
 """`sandbox-server gc`: remove what a permanently stopped server left on this host."""
 
 import asyncio
+import time
+from contextlib import suppress
+from typing import Annotated
 
 import typer
 
 from sandbox_server.app.engine import open_runtime
 from sandbox_server.app.server_lock import only_server
 from sandbox_server.cli import configuration
-from sandbox_server.settings import Settings
+from sandbox_server.errors import ServiceError
+from sandbox_server.sandbox.base import Runtime
 from sandbox_server.state.embedded import end_orphan
 
 app = typer.Typer()
 
+_LOOK_S = 0.5
+
 
 @app.command(epilog="Example: sandbox-server gc")
-def gc() -> None:
+def gc(
+    wait_s: Annotated[
+        float, typer.Option("--wait", min=0, help="Seconds to wait for the engine to finish removing them.")
+    ] = 240.0,
+) -> None:
     """Remove this node's containers and end its embedded Redis. Does nothing while its server runs, which has a reaper.
 
     Sessions that were live are lost; patches and verdicts stay in SQL.
     """
     settings = configuration.load()
+
+    async def remove() -> tuple[int, list[str]]:
+        async with open_runtime(settings) as runtime:
+            return await remove_all(runtime, wait_s=wait_s)
+
     with only_server(settings.data_dir):
-        removed = asyncio.run(_remove(settings))
+        found, left = asyncio.run(remove())
         ended = end_orphan(settings.data_dir)
-    typer.echo(f"{removed} containers removed; embedded Redis {'ended' if ended else 'was not running'}")
+    typer.echo(f"{found - len(left)} containers removed; embedded Redis {'ended' if ended else 'was not running'}")
+    if left:
+        typer.echo(
+            f"the engine was still removing {len(left)} after {wait_s:g} s: {', '.join(left)}; see `docker ps -a`, and"
+            " run `sandbox-server gc` again if they stay",
+            err=True,
+        )
+        raise typer.Exit(1)
 
 
-async def _remove(settings: Settings) -> int:
-    async with open_runtime(settings) as runtime:
-        found = await runtime.list()
-        await asyncio.gather(*(runtime.remove(container.container_id) for container in found))
-        await runtime.remove_leftovers()
-        return len(found)
+async def remove_all(runtime: Runtime, *, wait_s: float) -> tuple[int, list[str]]:
+    """Remove all containers of the node; returns their number, and the short ids of those that are still there.
+
+    An engine takes minutes for a layer of many gigabytes. It answers a second request at once, since the first one is
+    under way, so the answer does not tell that the container is gone.
+
+    Raises:
+        EngineUnavailable: the engine does not answer.
+
+    """
+    end = time.monotonic() + wait_s
+    found = {container.container_id for container in await runtime.list()}
+    await asyncio.gather(*(_remove(runtime, container_id) for container_id in found))
+    while left := found & {container.container_id for container in await runtime.list()}:
+        if time.monotonic() >= end:
+            break
+        await asyncio.sleep(_LOOK_S)
+    await runtime.remove_leftovers()
+    return len(found), sorted(container_id[:12] for container_id in left)
+
+
+async def _remove(runtime: Runtime, container_id: str) -> None:
+    with suppress(ServiceError):  # the look after it tells whether the engine removes it all the same
+        await runtime.remove(container_id)
