@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 from sandbox_server.catalogue.diff import file_sections
 from sandbox_server.catalogue.instance import ScriptGrader, SwebenchGrader, SweproGrader, TaskInstance
 from sandbox_server.grading.base import TestRun
+from sandbox_server.grading.own_tests import named_files
 from sandbox_server.grading.variants.base import Edit, Unit, Variant, edited
 
 Chosen = Mapping[int, Variant]
@@ -117,7 +118,7 @@ class Variants:
         return frozenset(test for unit in self.units for test in unit.tests)
 
 
-VERSION = 9
+VERSION = 10
 
 
 def names_tests(instance: TaskInstance) -> bool:
@@ -132,7 +133,8 @@ def test_paths(instance: TaskInstance) -> list[str]:
         return [*instance.grader.selected_test_files, *named]
     if isinstance(instance.grader, SwebenchGrader):
         sections = file_sections(instance.test_patch.encode())
-        return sorted(frozenset[str]().union(*(section.new for section in sections)))
+        # the failing tests may be in the repository already
+        return sorted(named_files(instance.fail_to_pass).union(*(section.new for section in sections)))
     return []
 
 

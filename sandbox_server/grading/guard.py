@@ -66,6 +66,14 @@ RUNNER_FILES: tuple[str, ...] = (
     "ava.config.*",
     ".taprc",
     ".rspec",
+    # run before each file of Ruby's tests; what takes the place of the runner or of its plugins
+    "spec_helper.rb",
+    "rails_helper.rb",
+    "test_helper.rb",
+    "Rakefile",
+    "Gemfile",
+    "Gemfile.lock",
+    "composer.json",
     "phpunit*.xml",
     "phpunit.xml.dist",
     "GNUmakefile",  # make prefers it to the Makefile
@@ -102,6 +110,9 @@ RUNNER_FOLDERS = frozenset(
     }
 )
 """Everything in a folder of such a name, in lower case, belongs to the runner."""
+
+_VENDORED_RUNNER = re.compile(r"(?:.*/)?vendor/(?:bin|bundle|composer|phpunit|autoload\.php)(?:/.*)?")
+"""What Composer and Bundler install; of the rest of such a folder a product may have a copy."""
 
 _RUNNER_FILE = re.compile("|".join(map(translate, RUNNER_FILES)))
 
@@ -145,7 +156,8 @@ def screen(patch: bytes, instance: TaskInstance, policy: RunnerFilePolicy) -> Sc
     shadows, named = _shadowing_roots(sections), _named_paths(instance)
     found = {section: _runner_paths(section, shadows, named) - allowed for section in sections}
     runner_files = tuple(sorted(frozenset().union(*found.values())))
-    own = own_tests(sections, allowed, instance.fail_to_pass) if policy == "strip" else frozenset[str]()
+    replaced = allowed | instance.files.keys()
+    own = own_tests(sections, replaced, instance.fail_to_pass) if policy == "strip" else frozenset[str]()
     if policy != "strip" or not (runner_files or own):
         return Screened(patch, runner_files, ())
     kept = b"".join(section.text for section in sections if not found[section] and not own & section.paths)
@@ -188,9 +200,9 @@ def _words(text: str) -> list[str]:
 
 
 def _is_runner_file(path: str) -> bool:
-    return _RUNNER_FILE.match(posixpath.basename(path)) is not None or not RUNNER_FOLDERS.isdisjoint(
-        path.lower().split("/")
-    )
+    if _RUNNER_FILE.match(posixpath.basename(path)) or _VENDORED_RUNNER.fullmatch(path):
+        return True
+    return not RUNNER_FOLDERS.isdisjoint(path.lower().split("/"))
 
 
 def _shadowing_roots(sections: Iterable[FileSection]) -> frozenset[str]:

@@ -1,8 +1,9 @@
-"""Finds the tests that a patch brings along where a log could not tell them from the row's. Pure.
+"""Finds the tests that a patch brings along in place of the row's, or where a log could not tell them apart. Pure.
 
-In Go, Rust, JavaScript, TypeScript and Java logs name tests without their file. In Go a second test of the same name in
-a package does not build; elsewhere the last line of that name counts, so a right fix with such a test of its own would
-seem to pass the false tests of its confirming run.
+A row's failing tests may be in the repository already, and in no test patch: a patch that empties them fixes nothing.
+In Go, Rust, JavaScript, TypeScript, Java, PHP and Ruby logs name tests without their file. In Go a second test of the
+same name in a package does not build; elsewhere the last line of that name counts, so a right fix with such a test of
+its own would seem to pass the false tests of its confirming run.
 """
 
 import posixpath
@@ -13,30 +14,39 @@ from sandbox_server.catalogue.diff import FileSection
 
 _TEST_FILE = re.compile(
     r"(?:.*/)?(?:[^/]+_test\.go|tests/[^/]+\.rs|src/test/(?:.*/)?[^/]*Tests?\.java|[^/]+[.-](?:test|spec)\.[cm]?[jt]sx?"
-    r"|(?:__tests__|tests?)/[^/]+\.[cm]?[jt]sx?)"
+    r"|(?:__tests__|tests?)/[^/]+\.[cm]?[jt]sx?|[^/]+Test\.php|[^/]+_(?:spec|test)\.rb|test_[^/]+\.rb)"
 )
 """A file that runners of these languages take for tests."""
 
 # The text is a policy's, so nothing here is repeated without a bound.
 _FUNCTION = re.compile(r"\b(?:func(?: \([^()\n]{0,200}\))?|fn|void) {1,8}(\w{1,200}) ?[(<]")
 _TITLE = re.compile(
-    r"""\b(?:it|test|specify|fit)(?:\.\w{1,20}){0,3}\(\s{0,80}(["'`])((?:\\.|(?!\1)[^\\\n]){1,300})\1""", re.ASCII
+    r"""\b(?:it|test|specify|fit)(?:\.\w{1,20}){0,3}(?:\(\s{0,80}|[ ])(["'`])((?:\\.|(?!\1)[^\\\n]){1,300})\1""",
+    re.ASCII,
 )
 
 
-def own_tests(sections: Iterable[FileSection], allowed: frozenset[str], fixed: Sequence[str]) -> frozenset[str]:
+def own_tests(sections: Sequence[FileSection], allowed: frozenset[str], fixed: Sequence[str]) -> frozenset[str]:
     """Paths of the tests in `sections` to leave out; `allowed`: paths that are replaced; `fixed`: names of F2P tests.
 
-    These are files with a test named like one of `fixed`, and all new files of tests, unless a test file that was
-    there, and stays, is changed too: it may need what is in them.
+    These are the files that `fixed` names, files with a test named like one of `fixed`, and all new files of tests,
+    unless a test file that was there, and stays, is changed too: it may need what is in them.
     """
+    files = named_files(fixed)
+    out = [section.paths for section in sections if files & section.paths]
     tests = [section for section in sections if any(map(_TEST_FILE.fullmatch, section.paths))]
     named = {section for section in tests if section.new - allowed and _has_one_of(section, fixed)}
     if any(section.old - allowed for section in tests if section not in named):
-        out = [section.paths for section in named]
+        out += [section.paths for section in named]
     else:
-        out = [section.paths if section in named else section.created for section in tests]
+        out += [section.paths if section in named else section.created for section in tests]
     return frozenset[str]().union(*out) - allowed
+
+
+def named_files(names: Iterable[str]) -> frozenset[str]:
+    """The files of Python that hold the tests of these names, as far as the names tell (`tests/test_a.py::test_b`)."""
+    split = (name.partition("::") for name in names)
+    return frozenset(path for path, mark, _ in split if mark and path.endswith(".py"))
 
 
 def _has_one_of(section: FileSection, fixed: Sequence[str]) -> bool:

@@ -247,6 +247,19 @@ def test_an_existing_test_file_that_gets_a_test_of_a_hidden_ones_name_is_restore
     assert screen(fix + edit(path, line), instance(), "strip").stripped == ()
 
 
+def test_a_failing_test_that_is_in_no_test_patch_cannot_be_edited() -> None:
+    """The repository has it already: emptied by the patch, it passed, and nothing was fixed."""
+    task = instance().model_copy(update={"fail_to_pass": ("tests/test_a.py::T::test_b[x - y]", "lib.py")})
+    fix, kept, test = edit("lib.py"), edit("tests/test_kept.py"), edit("tests/test_a.py")
+    screened = screen(fix + kept + test, task, "strip")
+    assert (screened.patch, screened.stripped, screened.runner_files) == (fix + kept, ("tests/test_a.py",), ())
+    moved = b"diff --git a/tests/test_a.py b/old.py\nsimilarity index 100%\nrename from tests/test_a.py\n"
+    moved += b"rename to old.py\n"
+    assert screen(fix + moved, task, "strip").patch == fix
+    for placed in ({"test_patch": test.decode()}, {"files": {"tests/test_a.py": ""}}):
+        assert screen(fix + test, task.model_copy(update=placed), "strip").stripped == ()
+
+
 def test_tests_of_the_same_name_in_another_class_stay() -> None:
     """Logs name them apart, and other tests may not build without what the patch changes there."""
     task = instance().model_copy(update={"fail_to_pass": ("a.CalcTest > adds",)})
