@@ -1,4 +1,4 @@
-"""Makes variants of tests in Go, Java, JavaScript, TypeScript and Rust: other literals where a value is expected.
+"""Makes variants of tests in the languages of `lexing.SUFFIXES`: other literals where a value is expected.
 
 Where an assertion expects no value: another exception, or its opposite.
 
@@ -30,25 +30,44 @@ _OPPOSITES = {
         ("toBeTruthy", "toBeFalsy"),
         ("True", "False"),
         ("Nil", "NotNil"),
+        ("assertEmpty", "assertNotEmpty"),
+        ("assert_nil", "refute_nil"),
+        ("assert_empty", "refute_empty"),
+        ("assert_true", "assert_false"),
+        ("be_truthy", "be_falsey"),
+        ("EXPECT_TRUE", "EXPECT_FALSE"),
+        ("ASSERT_TRUE", "ASSERT_FALSE"),
+        ("CHECK", "CHECK_FALSE"),
+        ("REQUIRE", "REQUIRE_FALSE"),
     )
     for one, other in (pair, pair[::-1])
 }
-_THROWING = frozenset({"assertThrows", "assertThrowsExactly", "isInstanceOf", "toThrow", "toThrowError", "throws"})
+_TURNED_IN_RUBY = {"to": "not_to", "not_to": "to", "to_not": "to"}
+_THROWING = frozenset(
+    {
+        *("assertThrows", "assertThrowsExactly", "isInstanceOf", "toThrow", "toThrowError", "throws"),
+        *("assert_raises", "assert_raise", "raise_error", "expectException"),
+    }
+)
 _THROWN = {
     "class": ("IllegalStateException", "IllegalArgumentException", "UnsupportedOperationException"),
+    ".php": ("JsonException", "ErrorException", "ArithmeticError"),
+    ".rb": ("ZeroDivisionError", "IOError", "ThreadError"),
     "": ("TypeError", "RangeError", "SyntaxError"),
 }
-"""Exceptions of Java and of JavaScript that need no import. Source: java.lang, ECMA-262."""
+"""Exceptions of Java, PHP, Ruby and JavaScript that need no import. Source: java.lang, SPL, Ruby's core, ECMA-262."""
 _COMPARING = frozenset({"==", "!=", "===", "!=="})
 _ASSERTING = re.compile(
-    r"(?i:assert|expect|should|to(?:be|equal|strict|match|contain|have|throw|return)|contains|hasmessage|(?:\w*equal)|eq)\w*"
+    r"(?i:assert|expect|should|to(?:be|equal|strict|match|contain|have|throw|return)|contains|hasmessage|(?:\w*equal)"
+    r"|eq|check_|require_)\w*|(?:refute|must|wont|be|have|start|end)_\w+[?!]?|(?:refute|be|match|include)\b"
 )
 _WANTED = re.compile(r"(?i)want\w*|expect\w*|exp|out|output|result")
 _WRAPPING = frozenset({"of", "asList", "Some", "Ok", "Err", "from", "new", "BigInt", "Set", "Map"})
 _MATCHER = re.compile(r"to[A-Z]\w*")
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)([A-Za-z]\w{0,4}|_\w{1,5})?")
 _TEXT = re.compile(r"""(["'`])([^\\\n\x80-\xff]*)\1""")
-_WORD = re.compile(r"\\(?:[ux][0-9A-Fa-f{]{1,8}|.)|\$\{[^}]*\}|([A-Za-z]{3,40}|\d{1,15})", re.DOTALL)
+_FILLED = re.compile(r"[$#]\{")
+_WORD = re.compile(r"\\(?:[ux][0-9A-Fa-f{]{1,8}|.)|[$#]\{[^}]*\}|([A-Za-z]{3,40}|\d{1,15})", re.DOTALL)
 """A word in a text, but for escapes and the values of a template."""
 
 
@@ -117,12 +136,15 @@ def _variants(code: Code, body: range, known: Places, rng: Random) -> Iterator[V
 def _turned(code: Code, at: int, rng: Random) -> Iterator[Variant]:
     """Another exception, or the opposite, of an assertion that expects no literal."""
     word, site = code.text(at), str(code.tokens[at].start)
+    if code.path.endswith(".rb") and code.text(at - 1) == "." and word in _TURNED_IN_RUBY:
+        yield Variant("swap", (_edit(code, at, _TURNED_IN_RUBY[word]),), site=site)
     opening = at + 2 if code.text(at + 1) == "!" else at + 1
     if code.text(opening) != "(" or opening not in code.closing:
         return
     if word in _THROWING:
-        for text in _other_exceptions(code, opening + 1, rng):
-            yield Variant("error", (_edit(code, opening + 1, text),), site=site)
+        named = opening + 2 if code.text(opening + 1) == "\\" else opening + 1  # PHP's global namespace
+        for text in _other_exceptions(code, named, rng):
+            yield Variant("error", (_edit(code, named, text),), site=site)
     # If the other word is nowhere in the file, it may not be imported.
     elif (other := _OPPOSITES.get(word)) and (code.text(at - 1) == "." or other in code.places):
         yield Variant("swap", (_edit(code, at, other),), site=site)
@@ -132,7 +154,9 @@ def _turned(code: Code, at: int, rng: Random) -> Iterator[Variant]:
 
 
 def _other_exceptions(code: Code, at: int, rng: Random) -> list[str]:
-    known = _THROWN["class" if [code.text(at + 1), code.text(at + 2)] == [".", "class"] else ""]
+    suffix = code.path[code.path.rindex(".") :]
+    by_class = [code.text(at + 1), code.text(at + 2)] == [".", "class"]
+    known = _THROWN["class" if by_class else suffix if suffix in _THROWN else ""]
     named = re.fullmatch(r"[A-Z]\w*(?:Exception|Error)", code.text(at)) is not None
     return rng.sample([name for name in known if name != code.text(at)], 2) if named else []
 
@@ -210,7 +234,7 @@ def _changed(code: Code, at: int, rng: Random) -> list[str]:
     if (number := _NUMBER.fullmatch(text)) is not None:
         value = ast.Constant(float(number[1]) if "." in number[1] else int(number[1]))
         return [other + (number[2] or "") for other in others(number[1], value, rng)]
-    if (quoted := _TEXT.fullmatch(text)) is not None and '"' not in quoted[2] and "${" not in quoted[2]:
+    if (quoted := _TEXT.fullmatch(text)) is not None and '"' not in quoted[2] and not _FILLED.search(quoted[2]):
         changed = others(f'"{quoted[2]}"', ast.Constant(quoted[2]), rng)
         return [f"{quoted[1]}{other[1:-1]}{quoted[1]}" for other in changed]
     return _with_another_word(text, rng) if code.tokens[at].kind == "string" else []

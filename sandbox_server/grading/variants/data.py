@@ -17,7 +17,7 @@ MOST = 8
 """Places tried in each file; each costs a run."""
 MOST_BYTES = 256 << 10
 """Larger files stay as they are: each run of a certificate would be sent them."""
-_CODE = (".py", ".pyi", ".pyx", ".sh", ".rb", ".php", ".c", ".h", ".cc", ".cpp", ".cfg", ".toml", ".ini", *SUFFIXES)
+_CODE = (".py", ".pyi", ".pyx", ".sh", ".c", ".h", ".cfg", ".toml", ".ini", *SUFFIXES)
 _PLACE = re.compile(rb"""(?<![\w.\\-])(?:[A-Za-z]{3,40}|\d{1,15})(?![\w.]|["']?[ ]*:)""")
 """A whole word or number that is no key."""
 

@@ -1,4 +1,4 @@
-"""Splits source text of Go, Java, JavaScript, TypeScript and Rust into tokens and comments. Pure.
+"""Splits source text of C++, Go, Java, JavaScript, TypeScript, PHP and Rust into tokens and comments. Pure.
 
 There is no parser here. In JavaScript a slash after `}` is a guess; what the lexer knows to have misread is `stray`.
 Text is decoded as Latin-1, so that positions are those of bytes.
@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 SCRIPTS = (".js", ".jsx", ".mjs", ".cjs", ".ts", ".tsx", ".mts", ".cts")
-SUFFIXES = (".go", ".java", ".rs", *SCRIPTS)
+CPP = (".cc", ".cpp", ".cxx")
+SUFFIXES = (".go", ".java", ".rb", ".rs", ".php", *CPP, *SCRIPTS)
 
 Kind = Literal["comment", "string", "number", "word", "sign", "text", "stray"]
 """text: between the tags of JSX, or a first line that starts with #!. stray: an opening quote, or the opening of a
@@ -17,16 +18,21 @@ comment or template, that nothing closes."""
 
 _QUOTED = r'"(?:\\.|[^"\\\n])*"'
 _RUNE = r"'(?:\\[^\n][^'\n]{0,9}|[^'\\\n\x80-\xff]|[\x80-\xff]{2,4})'"
+_SCRIPT = r""""(?:\\\r\n|\\.|[^"\\\n])*"|'(?:\\\r\n|\\.|[^'\\\n])*'"""
 _STRINGS = {
     ".go": rf"{_QUOTED}|`[^`]*`|{_RUNE}",
     ".java": rf"{_QUOTED}|{_RUNE}",
     ".rs": rf'"(?:\\.|[^"\\])*"|{_RUNE}',
-    "": r""""(?:\\\r\n|\\.|[^"\\\n])*"|'(?:\\\r\n|\\.|[^'\\\n])*'""",
+    ".php": _SCRIPT,
+    ".cc": rf"{_QUOTED}|{_RUNE}",
+    "": _SCRIPT,
 }
+_HASH = r"|\#(?!\[)[^\r\n]*"
+"""PHP has comments of this form too; #[...] is an attribute."""
 _TOKENS = {
     suffix: re.compile(
         rf"""\s+
-        |(?P<comment>//[^\r\n]*)
+        |(?P<comment>//[^\r\n]*{_HASH if suffix == ".php" else ""})
         |(?P<string>{strings})
         |(?P<number>\d(?:\w|\.(?![.A-Za-z_]))*)
         |(?P<word>'?[A-Za-z_$\x80-\xff][\w$\x80-\xff]*)
@@ -42,6 +48,8 @@ _INSIDE = {
 }
 """Quote -> what may follow it within a string of one line."""
 _RAW = re.compile(r'\b[bc]?r(#*)"')
+_RAW_CPP = re.compile(r'\bR"([^()\\\s]{0,16})\(')
+_HEREDOC = re.compile(r"""<<<[ \t]*(["']?)(\w{1,60})\1\r?\n""")
 _TEXT_BLOCK = re.compile(r'"{3}(?:\\.|[^\\])*?"{3}', re.DOTALL)
 _NESTED = re.compile(r"/\*|\*/")
 _REGEX = re.compile(r"/(?![*/])(?:\\[^\n]|\[(?:\\[^\n]|[^\]\\\n])*\]|[^/\\\[\n])+/[a-z]*")
@@ -73,8 +81,9 @@ class Token:
 
 
 def lexed(path: str, text: bytes) -> list[Token]:
-    """The tokens and comments of a file whose name ends with one of SUFFIXES."""
+    """The tokens and comments of a file whose name ends with one of SUFFIXES but .rb."""
     suffix = path[path.rindex(".") :]
+    suffix = CPP[0] if suffix in CPP else suffix
     lexer = _Lexer(text.decode("latin-1"), suffix)
     try:
         lexer.code(0)
@@ -95,11 +104,15 @@ class _Lexer:
         self._text = text
         self._suffix = suffix
         self._script = suffix in SCRIPTS
+        self._quoting = self._script or suffix == ".php"
+        """Whether texts stand between ' too."""
         self._pattern = _TOKENS["" if self._script else suffix]
         self._elements = suffix in (".js", ".jsx", ".tsx", ".mjs", ".cjs")
         self.tokens: list[Token] = []
         self._last = ("", "")
         """Kind and text of the last token that is no comment."""
+        self._documents: dict[int, int] = {}
+        """Where a document of PHP begins -> where it ends."""
         self._around = around
         self._unclosed: dict[str, int] = around._unclosed if around else {}
         """Opening sign -> up to where none is closed, because one before was read to there in vain."""
@@ -130,16 +143,9 @@ class _Lexer:
 
     def _next(self, at: int) -> tuple[str, int]:
         """Kind and end of what begins at `at`; white space has no kind."""
+        if long := self._long(at):
+            return long
         text, first = self._text, self._text[at]
-        if self._suffix == ".rs" and first in "bcr" and (raw := _RAW.match(text, at)) and not self._is_open('r"', at):
-            end = text.find(f'"{raw[1]}', raw.end())
-            if end >= 0:
-                return "string", end + 1 + len(raw[1])
-            self._unclosed['r"'] = len(text)
-        if self._suffix == ".java" and text.startswith('"""', at) and not self._is_open('"""', at):
-            if block := _TEXT_BLOCK.match(text, at):
-                return "string", block.end()
-            self._unclosed['"""'] = len(text)
         if first in _QUOTES and self._is_open(first, at):
             return "stray", at + 1
         found = self._pattern.match(text, at)
@@ -147,10 +153,43 @@ class _Lexer:
         kind = found.lastgroup or ""
         if first == '"' and self._suffix == ".rs" and kind == "stray":
             self._unclosed[first] = len(text)
-        elif (first == '"' and kind == "stray") or (first == "'" and self._script and kind in ("stray", "word")):
+        elif (first == '"' and kind == "stray") or (first == "'" and self._quoting and kind in ("stray", "word")):
             inside = _INSIDE[first].match(text, at + 1)
             self._unclosed[first] = inside.end() if inside else at + 1
         return kind, found.end()
+
+    def _long(self, at: int) -> tuple[str, int] | None:
+        """Kind and end of a text that may go over several lines, or of what announces it."""
+        text, first = self._text, self._text[at]
+        if at in self._documents:
+            return "string", self._documents[at]
+        match self._suffix, first:
+            case ".rs", "b" | "c" | "r" if raw := _RAW.match(text, at):
+                return self._until('r"', f'"{raw[1]}', raw.end())
+            case ".cc", "R" if raw := _RAW_CPP.match(text, at):
+                return self._until('R"', f'){raw[1]}"', raw.end())
+            case ".java", '"' if text.startswith('"""', at) and not self._is_open('"""', at):
+                if block := _TEXT_BLOCK.match(text, at):
+                    return "string", block.end()
+                self._unclosed['"""'] = len(text)
+            case ".php", "<" if opened := _HEREDOC.match(text, at):
+                if not self._is_open(opened[0], at):
+                    if end := re.compile(rf"^[ \t]*{opened[2]}\b", re.MULTILINE).search(text, opened.end()):
+                        self._documents[opened.end()] = max(end.start(), opened.end() + 1)
+                    else:
+                        self._unclosed[opened[0]] = len(text)
+                return "sign", opened.end()
+        return None
+
+    def _until(self, opening: str, closing: str, begin: int) -> tuple[str, int] | None:
+        """The raw string that goes on from `begin`, if it is closed."""
+        if self._is_open(opening, begin):
+            return None
+        end = self._text.find(closing, begin)
+        if end < 0:
+            self._unclosed[opening] = len(self._text)
+            return None
+        return "string", end + len(closing)
 
     def _is_open(self, opening: str, at: int) -> bool:
         return at < self._unclosed.get(opening, 0)

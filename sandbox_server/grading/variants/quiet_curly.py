@@ -1,4 +1,4 @@
-"""`quiet` for Go, Java, JavaScript, TypeScript and Rust. Lines keep their numbers.
+"""`quiet` for the languages of `lexing.SUFFIXES`. Lines keep their numbers.
 
 Which arguments are a message is known by an assertion's name and the number of values that it compares. Where that
 is wrong gold fails, and the file is used as it is.
@@ -9,13 +9,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
 
 from sandbox_server.grading.variants.base import Edit, edited
-from sandbox_server.grading.variants.lexing import SCRIPTS, Token, lexed
-from sandbox_server.grading.variants.tokens import Code
+from sandbox_server.grading.variants.lexing import CPP, SCRIPTS, Token
+from sandbox_server.grading.variants.tokens import Code, read
 
 _KEPT = {
     ".go": re.compile(r"//(?:go:|line |export |nolint|\s*\+build)"),
     ".java": re.compile(r"(?!)"),
     ".rs": re.compile(r"(?!)"),
+    ".php": re.compile(r"/\*\*"),  # PHPUnit reads its annotations there
+    ".rb": re.compile(r"#\s*(?:-\*-|(?:frozen_string_literal|(?:en)?coding|rubocop):|!)"),
+    ".cc": re.compile(r"(?!)"),
     "": re.compile(r"///\s*<|.*@(?:ts-|jest-|vitest-|jsx|flow|babel)|.*webpack", re.DOTALL),
 }
 """Comments that tools read. Sources: go.dev/doc/comment, TypeScript's, Jest's, Vitest's and Babel's manuals."""
@@ -26,6 +29,9 @@ _VERBS = {
     ".go": re.compile(r"%[-+# 0]*[\d*]*(?:\.[\d*]*)?(?:\[\d+\])?[A-Za-z%]"),
     ".java": re.compile(r"%[-+# 0,(\d$.]*[A-Za-z%]"),
     ".rs": re.compile(r"\{\{|\}\}|\{[^{}]*\}"),
+    ".php": re.compile(r"\{?\$\w+\}?|%[-+ 0,\d.$]*[A-Za-z%]"),
+    ".rb": re.compile(r"#\{[^{}]*\}"),
+    ".cc": re.compile(r"(?!)"),
     "": re.compile(r"\$\{[^{}`]*\}"),
 }
 """What a message's values come in. The number of these must stay: `go vet` and rustc count."""
@@ -55,6 +61,9 @@ _SAYING = {
     ".go": re.compile(r"\.(?:Error|Fatal|Log|Skip)f?"),
     ".java": re.compile(r"\.(?:as|describedAs|withFailMessage|overridingErrorMessage|fail)|fail"),
     ".rs": re.compile(r"\.(?:expect|expect_err)|(?:panic|unreachable)!"),
+    ".php": re.compile(r"fail"),
+    ".rb": re.compile(r"flunk"),
+    ".cc": re.compile(r"(?!)"),
     "": re.compile(r"\.fail"),
 }
 """Calls that say something in all their arguments, with what stands around the name."""
@@ -62,6 +71,7 @@ _FLUENT = frozenset({"to", "be", "not", "deep", "should", "that", "eventually"})
 _FAR = 60  # tokens of a chain of calls
 _BARE = re.compile(r"assert|expect|\w*equal", re.IGNORECASE)
 """Assertions that are called on nothing."""
+_SINGLY = ("", ".php", ".rb")  # where texts stand between ' too
 _DELTA = re.compile(r"\d+\.\d*|\. \d+|1e")
 _NUMBER = re.compile(r"(?:0[xXbBoO]\w+|\d[\d_]*(\.[\d_]*)?(?:[eE]\d+)?)([A-Za-z]\w*)?")
 
@@ -69,7 +79,8 @@ _NUMBER = re.compile(r"(?:0[xXbBoO]\w+|\d[\d_]*(\.[\d_]*)?(?:[eE]\d+)?)([A-Za-z]
 def quiet_curly(path: str, text: bytes) -> bytes:
     """`text` without comments and without the words and literals of messages; as it is where it cannot be read."""
     suffix = path[path.rindex(".") :]
-    found = lexed(path, text)
+    suffix = CPP[0] if suffix in CPP else suffix
+    found = read(path, text)
     if any(token.kind == "stray" for token in found) or (suffix == ".go" and b'import "C"' in text):
         return text
     reader = _Reader("" if suffix in SCRIPTS else suffix, text.decode("latin-1"), Code.made_of(path, found))
@@ -175,7 +186,8 @@ class _Reader:
         at = part.start
         while at < part.stop:
             token = code.tokens[at]
-            if token.kind == "string" and (token.text[0] in '"`r' or (token.text[0] == "'" and not self._suffix)):
+            quotes = "\"`r'" if self._suffix in _SINGLY else '"`r'
+            if token.kind == "string" and token.text[0] in quotes:
                 yield Edit(token.start, token.end, self._emptied(token.text))
             inner = code.closing.get(at)
             if inner is not None and (code.text(at - 1) in _FORMATS or code.text(at - 2) in _FORMATS):

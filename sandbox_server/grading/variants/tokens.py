@@ -1,4 +1,4 @@
-"""Finds test functions by name, and the parts of calls, in Go, Java, JavaScript, TypeScript and Rust. Pure.
+"""Finds test functions by name, and the parts of calls, in the languages of `lexing.SUFFIXES`. Pure.
 
 What is misread costs variants only: each is tried with gold before it is used.
 """
@@ -7,13 +7,17 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from sandbox_server.grading.variants.lexing import Token, lexed
+from sandbox_server.grading.variants.lexing import CPP, Token, lexed
+from sandbox_server.grading.variants.ruby import AROUND, TITLED, lexed_ruby
 
 _OPENING, _CLOSING = "([{", ")]}"
 _CODE = frozenset({"string", "number", "word", "sign"})
 _TITLED = frozenset({"it", "test", "specify", "fit"})
 _FILLED = re.compile(r"\$\{[^}]*\}|%[sdifjopc#]|\$[A-Za-z_][\w.]*")
 """What a title's values come in: those of a template, and those of a table's row (jest, vitest)."""
+_FILLED_RUBY = re.compile(r"#\{[^}]*\}")
+_TITLED_CPP = frozenset({"TEST_CASE", "SECTION", "SUBCASE", "SCENARIO"})
+_NAMED_CPP = re.compile(r"(?:TYPED_)?TEST(?:_[FP])?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +37,11 @@ class Code:
     @classmethod
     def of(cls, path: str, text: bytes) -> "Code":
         """Read a file."""
-        return cls.made_of(path, lexed(path, text))
+        return cls.made_of(path, read(path, text))
 
     @classmethod
     def made_of(cls, path: str, found: Sequence[Token]) -> "Code":
-        """From what `lexed` found."""
+        """From what `read` found."""
         tokens = [token for token in found if token.kind in _CODE]
         closing: dict[int, int] = {}
         open_: list[int] = []
@@ -50,8 +54,15 @@ class Code:
         for at, token in enumerate(tokens):
             if token.kind == "word":
                 places.setdefault(token.text, []).append(at)
-        called = (_titled_block(tokens, closing, at) for word in _TITLED for at in places.get(word, ()))
-        return cls(path, tokens, closing, places, [block for block in called if block is not None])
+        if path.endswith(".rb"):
+            return cls(path, tokens, closing, places, _titled_in_ruby(tokens, closing))
+        titled = _TITLED_CPP if path.endswith(CPP) else _TITLED
+        called = (_titled_block(tokens, closing, at) for word in titled for at in places.get(word, ()))
+        blocks = [block for block in called if block is not None]
+        if path.endswith(CPP):  # the block stands behind the call, and is no part of it
+            behind = ((title, body.stop + 1) for title, body in blocks)
+            blocks = [(title, range(at, closing[at] + 1)) for title, at in behind if at in closing]
+        return cls(path, tokens, closing, places, blocks)
 
     def text(self, at: int) -> str:
         """Text of a token; "" beyond the ends."""
@@ -74,8 +85,11 @@ class Code:
 
     def bodies(self, name: str) -> list[range]:
         """The tokens of each function, class or titled block that the row's test `name` may refer to."""
+        if self.path.endswith(".php"):
+            return [body for word in self._prettified(name) for body in self._declared(word, whole=False)]
         if not self.path.endswith((".go", ".rs", ".java")):
-            return self._titled(name.strip().encode().decode("latin-1"))
+            titled = self._titled(name.strip().encode().decode("latin-1"))
+            return titled or [*self._named(name)]
         words = _names(name, self.path)
         found = ([*self._declared(word, whole)] for whole in (False, True) for word in words)
         return next(filter(None, found), [])
@@ -89,6 +103,29 @@ class Code:
                 if self.text(body) == "{" and body in self.closing:
                     yield range(body, self.closing[body] + 1)
 
+    def _named(self, name: str) -> Iterator[range]:
+        """The methods `def test_a` of Ruby, and the functions `TEST(Suite, a)` of C++."""
+        words = re.findall(r"\w+", re.sub(r"/\w+$", "", name) if self.path.endswith(CPP) else name)
+        for at in self.places.get(words[-1], ()) if words else ():
+            if self.path.endswith(".rb") and self.text(at - 1) == "def":
+                opening = next((to for to in range(at, min(at + 20, len(self.tokens))) if self.text(to) == "{"), -1)
+            elif self.path.endswith(CPP) and _NAMED_CPP.fullmatch(self.text(at - 4)) and self.text(at + 1) == ")":
+                opening = at + 2 if self.text(at - 2) in words[:-1] else -1
+            else:
+                continue
+            if opening in self.closing:
+                yield range(opening, self.closing[opening] + 1)
+
+    def _prettified(self, name: str) -> list[str]:
+        """The methods of PHP that PHPUnit shows so: `testItAdds` of `SumTest` as `Sum > It adds with data set #0`."""
+        suite, _, title = name.rpartition(" > ")
+        classes = {_plain(self.text(at + 1).removesuffix("Test")) for at in self.places.get("class", ())}
+        if suite and not any(_plain(suite).endswith(one) for one in classes if one):
+            return []
+        shown = _plain(title.partition(" with ")[0]), _plain(title)
+        methods = {self.text(at + 1) for at in self.places.get("function", ())}
+        return sorted(word for word in methods if _plain(re.sub(r"^test_?", "", word)) in shown)
+
     def _titled(self, name: str) -> list[range]:
         """The blocks with the longest title that `name` ends with."""
         found: dict[int, list[range]] = {}
@@ -96,6 +133,41 @@ class Code:
             if (length := sum(map(len, title))) and _ends_with(name, title):
                 found.setdefault(length, []).append(body)
         return found[max(found)] if found else []
+
+
+def read(path: str, text: bytes) -> list[Token]:
+    """The tokens and comments of a file whose name ends with one of `lexing.SUFFIXES`."""
+    return lexed_ruby(text.decode("latin-1")) if path.endswith(".rb") else lexed(path, text)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\W_]", "", name).lower()
+
+
+def _titled_in_ruby(tokens: Sequence[Token], closing: Mapping[int, int]) -> list[tuple[Sequence[str], range]]:
+    """The blocks such as `it "adds" do ... end`, each by its own title and by its title after those around it."""
+    found: list[tuple[Sequence[str], range]] = []
+    around: list[tuple[str, int]] = []  # title, and number of the token that closes its block
+    for at, token in enumerate(tokens[:-1]):
+        if token.kind != "word" or token.text not in TITLED | AROUND:
+            continue
+        said = at + 2 if tokens[at + 1].text == "(" else at + 1
+        opening = next((to for to in range(said, min(said + 40, len(tokens))) if tokens[to].text == "{"), -1)
+        if opening not in closing or said >= len(tokens):
+            continue
+        text = tokens[said].text
+        title = re.sub(r"\\(.)", r"\1", text[1:-1]) if tokens[said].kind == "string" and text[0] in "\"'" else ""
+        around = [(outer, end) for outer, end in around if end > at]
+        whole = " ".join([*(outer for outer, _ in around), title])
+        if token.text in AROUND:
+            if not title:  # a constant
+                words = (tokens[to].text for to in range(said, opening))
+                title = re.split(r"[,{]| do\b", "".join(word if word != "do" else "," for word in words))[0]
+            around.append((title, closing[opening]))
+        elif title:
+            body = range(opening, closing[opening] + 1)
+            found += [(_FILLED_RUBY.split(one), body) for one in {title: None, re.sub(" (?=[#.])", "", whole): None}]
+    return found
 
 
 def _titled_block(tokens: Sequence[Token], closing: Mapping[int, int], at: int) -> tuple[Sequence[str], range] | None:
