@@ -122,9 +122,10 @@ class Code:
         classes = {_plain(self.text(at + 1).removesuffix("Test")) for at in self.places.get("class", ())}
         if suite and not any(_plain(suite).endswith(one) for one in classes if one):
             return []
-        shown = _plain(title.partition(" with ")[0]), _plain(title)
         methods = {self.text(at + 1) for at in self.places.get("function", ())}
-        return sorted(word for word in methods if _plain(re.sub(r"^test_?", "", word)) in shown)
+        plain = {word: _plain(re.sub(r"^test_?", "", word)) for word in sorted(methods)}
+        named = ([word for word in plain if plain[word] == _plain(one)] for one in (title, title.partition(" with ")[0]))
+        return next(filter(None, named), [])
 
     def _titled(self, name: str) -> list[range]:
         """The blocks with the longest title that `name` ends with."""

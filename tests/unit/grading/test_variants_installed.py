@@ -139,6 +139,10 @@ def test_a_document_is_a_string_of_its_announcement() -> None:
 def test_what_stays_in_another_class_or_file_is_not_altered() -> None:
     assert not made("t/OtherTest.php", PHP.replace(b"SumTest", b"OtherTest"), ["Sum > Refuses text"])
     assert not made("sum.cc", CPP, ["FarTest.Adds"])
+    more = PHP.replace(b"refuses_text", b"testItAdds2And3WithCare")
+    assert [changed(one, more) for one in made("SumTest.php", more, ["Sum > It adds 2 and 3 with care"])] == [
+        {"InvalidArgumentException"}
+    ]
 
 
 def test_comments_and_messages_are_taken_out() -> None:
