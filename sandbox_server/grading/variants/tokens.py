@@ -124,7 +124,9 @@ class Code:
             return []
         methods = {self.text(at + 1) for at in self.places.get("function", ())}
         plain = {word: _plain(re.sub(r"^test_?", "", word)) for word in sorted(methods)}
-        named = ([word for word in plain if plain[word] == _plain(one)] for one in (title, title.partition(" with ")[0]))
+        named = (
+            [word for word in plain if plain[word] == _plain(one)] for one in (title, title.partition(" with ")[0])
+        )
         return next(filter(None, named), [])
 
     def _titled(self, name: str) -> list[range]:
