@@ -34,6 +34,7 @@ from sandbox_server.grading.run_gate import RunGate
 from sandbox_server.grading.stubbing import fix_changes, limited, read_fix, stub_passes
 from sandbox_server.grading.variants.base import WEAK, Unit, Variant
 from sandbox_server.grading.variants.data import is_data, is_read, variants_of_data
+from sandbox_server.grading.variants.finding import inherited_from
 from sandbox_server.grading.variants.making import MOST_VARIANTS, module_unit, units, unnamed_units
 from sandbox_server.grading.variants.quiet import quiet
 from sandbox_server.verdicts import VerdictName
@@ -76,6 +77,8 @@ class Sifting:
         self._files: dict[str, str] = {}
         self._quieted = False
         """Whether comments or messages were taken out of them."""
+        self._inherited: Mapping[str, bytes] | None = None
+        """Files of the repository with tests that those of the row inherit; None: not looked for yet."""
         self._base_files: Mapping[str, bytes] = {}
         """Of the unpatched tree: the files with tests, and those that gold changes."""
         self._units: list[Unit] = []
@@ -144,13 +147,17 @@ class Sifting:
         expected = _expected_files(instance)
         texts = await self._runs.read(instance, expected)
         names = [*instance.fail_to_pass, *instance.pass_to_pass]
-        files = dict(texts.tests) if as_written else await asyncio.to_thread(_quiet, texts.tests, names)
-        self._quieted = files != texts.tests
+        bare = instance.model_copy(update={"files": {}})  # the tests' own would take the places of the repository's
+        if self._inherited is None:
+            paths = await asyncio.to_thread(inherited_from, texts.tests, instance.fail_to_pass)
+            self._inherited = await self._runs.files_with(bare, b"", paths) if paths else {}
+        tests = {**self._inherited, **texts.tests}
+        files = dict(tests) if as_written else await asyncio.to_thread(_quiet, tests, names)
+        self._quieted = files != tests
         self._base_files = texts.base
         seed = f"{instance.instance_id}:{instance.row_sha256}"
-        base = {path: text for path, text in texts.base.items() if path in files}
-        if unexpected := files.keys() - expected:
-            bare = instance.model_copy(update={"files": {}})  # the tests' own would take the places of the repository's
+        base = {path: text for path, text in texts.base.items() if path in files} | self._inherited
+        if unexpected := texts.tests.keys() - expected:
             base |= await self._runs.files_with(bare, b"", sorted(unexpected))
         base = base if as_written else await asyncio.to_thread(_quiet, base, names)
         if self._named:

@@ -91,6 +91,41 @@ def find(sources: Iterable[Source], fixed: Iterable[str], kept: Iterable[str]) -
     return list(hit.values())
 
 
+def inherited_from(files: Mapping[str, bytes], fixed: Sequence[str]) -> list[str]:
+    """Paths that may hold tests in `fixed` that classes in `files` inherit: of modules that they import bases from."""
+    sources = [
+        source for path, text in sorted(files.items()) if path.endswith(".py") and (source := Source.of(path, text))
+    ]
+    index = _Index(sources, {match[1] for name in fixed if (match := _FUNCTION.match(name))})
+    owners = {owner for name in fixed if not index.of(name) and (owner := _owner(name))}
+    found = [path for source in sources for path in _bases_of(source, owners)] if owners else []
+    return sorted(set(found) - files.keys())
+
+
+def _owner(name: str) -> str:
+    """The class that a test's name tells; "" if it tells none."""
+    if (match := _UNITTEST.fullmatch(name)) is not None:
+        parts = match[2].split(".")
+        return parts[-2] if len(parts) > 1 and parts[-1] == match[1] else parts[-1]
+    return ".".join(name.partition("[")[0].split("::")[1:-1])
+
+
+def _bases_of(source: Source, owners: Set[str]) -> Iterator[str]:
+    classes = dict(_classes(source.tree.body))
+    bases, waiting = set[str](), [owner for owner in owners if owner in classes]
+    while waiting:
+        above = [base for base in classes.pop(waiting.pop(), ()) if base not in bases]
+        bases.update(above)
+        waiting += above
+    here = posixpath.dirname(source.path)
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ImportFrom) and any((name.asname or name.name) in bases for name in node.names):
+            tops = ["/".join([here, *[".."] * (node.level - 1)])] if node.level else ["", here]
+            for top in tops:
+                stem = posixpath.normpath(posixpath.join(top, *(node.module or "").split(".")))
+                yield from (f"{stem}.py", f"{stem}/__init__.py")
+
+
 class _Index:
     """Finds functions by the names that runners use."""
 

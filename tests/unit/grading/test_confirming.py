@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from random import Random
+from textwrap import indent
 from typing import Any
 
 import pytest
@@ -268,3 +269,35 @@ async def test_code_that_reads_the_comments_beside_an_expectation_is_found_out()
 
     found = await confirming(Reading(8)).confirm(task(8), b"patch", RESOLVED)
     assert found.confirm is not None and found.confirm.state == "tampered", found.confirm
+
+
+_BASE = "tests/base.py"
+_EDITED = f"diff --git a/{_BASE} b/{_BASE}\n--- a/{_BASE}\n+++ b/{_BASE}\n@@ -1 +1 @@\n-a\n+b\n".encode()
+
+
+@pytest.mark.parametrize(("patch", "state"), [(b"patch", "confirmed"), (_EDITED, "none")])
+async def test_tests_that_are_inherited_from_the_repository_are_altered(patch: bytes, state: str) -> None:
+    """Unless the patch changes their file: its first run was with that, and right code may need it."""
+
+    class Inheriting(Runs):
+        async def read(self, instance: TaskInstance, paths: Iterable[str]) -> Texts:
+            inheriting = b"from tests.base import Base\n\nclass TestA(Base):\n    pass\n"
+            return replace(await super().read(instance, paths), tests={PATH: inheriting})
+
+        async def files_with(self, instance: TaskInstance, patch: bytes, paths: Iterable[str]) -> Mapping[str, bytes]:
+            assert _BASE in paths
+            return {_BASE: f"class Base:\n{indent(text(self.count), '    ')}\n".encode()}
+
+        async def run_altered(
+            self, instance: TaskInstance, patch: bytes, altered: Mapping[str, bytes], **how: Any
+        ) -> Run:
+            inner = {PATH: altered[_BASE]} if _BASE in altered else {}
+            run = await super().run_altered(instance, patch, inner, **how)
+            return replace(run, passed=frozenset(name.replace("::", "::TestA::") for name in run.passed))
+
+    names = tuple(name.replace("::", "::TestA::") for name in task(2).fail_to_pass)
+    instance = task(2).model_copy(update={"fail_to_pass": names})
+    found = await confirming(Inheriting(2)).confirm(instance, patch, RESOLVED)
+    assert found.confirm is not None and (found.confirm.state, found.confirm.units) == (state, 2 * (state != "none"))
+    forged = await confirming(Inheriting(2, lambda number, true: True)).confirm(instance, patch, RESOLVED)
+    assert (forged.name is VerdictName.TAMPERED) == (state == "confirmed")

@@ -6,6 +6,7 @@ import textwrap
 import pytest
 
 from sandbox_server.grading.variants.base import Unit, edited
+from sandbox_server.grading.variants.finding import inherited_from
 from sandbox_server.grading.variants.making import units
 
 _PATH = "tests/test_a.py"
@@ -64,6 +65,23 @@ def test_methods_of_a_class_in_another_file() -> None:
     }
     (unit,) = units(files, [f"{_PATH}::TestA::test_a", "t/loop.py::A::test_b"], [], seed="")
     assert (unit.path, unit.name) == ("t/common.py", "Common.test_a")
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "paths"),
+    [
+        ("from t.common import Common", "tests/test_a.py::TestA::test_a", ["t/common", "tests/t/common"]),
+        ("from ..common import Base as Common", "tests/test_a.py::TestA::test_a", ["common"]),
+        ("from . import Common", "test_a (tests.test_a.TestA)", ["tests"]),
+        ("from t.common import Common", "tests/test_a.py::TestA::test_own", []),
+        ("from t.common import Other", "tests/test_a.py::TestA::test_a", []),
+    ],
+)
+def test_files_that_tests_are_inherited_from(line: str, name: str, paths: list[str]) -> None:
+    """Such tests stayed as they are where no test patch brings the file: code that forged them alone was confirmed."""
+    text = f"{line}\n\nclass Near(Common):\n    pass\n\nclass TestA(Near):\n    def test_own(self):\n        pass\n"
+    found = inherited_from({_PATH: text.encode(), "tests/data.txt": b"x"}, [name])
+    assert found == sorted(f"{path}{end}" for path in paths for end in (".py", "/__init__.py"))
 
 
 def test_rows_of_a_decorator_that_makes_methods() -> None:
