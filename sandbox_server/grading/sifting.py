@@ -156,7 +156,7 @@ class Sifting:
         self._quieted = files != tests
         self._base_files = texts.base
         seed = f"{instance.instance_id}:{instance.row_sha256}"
-        base = {path: text for path, text in texts.base.items() if path in files} | self._inherited
+        base = {**self._inherited, **{path: text for path, text in texts.base.items() if path in files}}
         if unexpected := texts.tests.keys() - expected:
             base |= await self._runs.files_with(bare, b"", sorted(unexpected))
         base = base if as_written else await asyncio.to_thread(_quiet, base, names)
