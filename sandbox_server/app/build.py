@@ -11,6 +11,7 @@ from sandbox_server.app.engine import disk_path, engine_disk_of
 from sandbox_server.app.foundation import Foundation, open_foundation
 from sandbox_server.app.grading_parts import Gradings, open_gradings
 from sandbox_server.app.parts import Parts
+from sandbox_server.app.server_lock import place_of
 from sandbox_server.app.session_parts import SessionParts, open_sessions
 from sandbox_server.app.upkeep import Upkeep, upkeep_of
 from sandbox_server.catalogue.insight.counts import Counts
@@ -53,6 +54,7 @@ async def _facts(settings: Settings, boot: str, runtime: Runtime) -> NodeRecord:
         node=settings.node_id,
         url=settings.own_url,
         boot=boot,
+        place=place_of(settings.data_dir),
         version=__version__,
         engine=engine.version,
         cpus=engine.cpus,

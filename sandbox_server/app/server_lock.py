@@ -3,9 +3,10 @@
 import asyncio
 import fcntl
 import os
+import secrets
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sandbox_server.app.data_folder import make_private
@@ -13,8 +14,8 @@ from sandbox_server.errors import ServiceError
 from sandbox_server.state.nodes import Nodes
 
 _CLAIMED = 4
-"""Heartbeats that a claim of a name lasts; the first one takes a second or two to come. What a server that was killed
-in between has claimed holds up the next one for so long."""
+"""Heartbeats that a claim of a name lasts; the first one takes a second or two to come."""
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _LOOK_S = 0.1  # between two looks whether another server has started, or given up
 
 
@@ -51,33 +52,35 @@ def only_server(data_dir: Path) -> Iterator[None]:
         os.close(handle)
 
 
-async def take_name(name: str, nodes: Nodes, *, beat_s: float) -> None:
+def place_of(data_dir: Path) -> str:
+    """Name of this directory on this boot of its host: who holds its lock knows that its former server is dead."""
+    folder = data_dir.stat()
+    with suppress(OSError):
+        return f"{_BOOT_ID.read_text().strip()}/{folder.st_dev}/{folder.st_ino}"
+    return secrets.token_hex(8)  # a host that does not tell: no former server was there
+
+
+async def take_name(name: str, nodes: Nodes, *, place: str, beat_s: float) -> None:
     """Take the node's name, which no other server may use: both would end each other's sessions.
 
-    Of several servers that start at once one gets it. After a restart it waits until the former server's next heartbeat
-    is overdue. The URL is no evidence: hosts that were cloned, or replicas behind one address, have the same.
+    Of several servers that start at once one gets it. Where the former server was in another place (`place_of`) it
+    waits until that one's next heartbeat is overdue. The URL is no evidence: hosts that were cloned, or replicas behind
+    one address, have the same.
 
     Raises:
         NodeNameTaken: another server uses this name, or others keep starting with it. StateUnavailable.
     """
     lasts_s = _CLAIMED * beat_s
     until = time.monotonic() + 2 * lasts_s
-    while not await nodes.claim(lasts_s):
+    while not await nodes.claim(place, lasts_s):
         if time.monotonic() > until:
             raise NodeNameTaken(f"another server starts as node {name} of this Redis; set another SANDBOX_NODE_ID")
         await asyncio.sleep(_LOOK_S)
-    try:
-        await _check_name_is_free(name, nodes, beat_s=beat_s)
-    except NodeNameTaken:
-        await nodes.disclaim()
-        raise
-
-
-async def _check_name_is_free(name: str, nodes: Nodes, *, beat_s: float) -> None:
     there = await nodes.get(name)
-    if there is None:
+    if there is None or there.place == place:
         return
     await asyncio.sleep(max(0.0, 2 * beat_s - await nodes.silent_s(name)))
     now = await nodes.get(name)
     if now is not None and (now.boot, now.beats) != (there.boot, there.beats):
+        await nodes.disclaim(place)
         raise NodeNameTaken(f"another server, at {now.url}, is node {name} of this Redis; set another SANDBOX_NODE_ID")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from sandbox_server import clock
-from sandbox_server.app.server_lock import take_name
+from sandbox_server.app.server_lock import place_of, take_name
 from sandbox_server.errors import InfrastructureError
 from sandbox_server.settings import Settings
 from sandbox_server.state.boxes import BoxFacts
@@ -119,7 +119,7 @@ async def _follow(store: Store) -> None:
 
 @asynccontextmanager
 async def _store_at(url: str, settings: Settings, sink: ActionSink, loops: Loops) -> AsyncIterator[State]:
-    keys = Keys()
+    keys, place = Keys(), place_of(settings.data_dir)
     connection = Connection(url, timeout_s=settings.redis_timeout_s, outage_s=settings.redis_outage_s)
     store = Store(
         connection,
@@ -141,7 +141,7 @@ async def _store_at(url: str, settings: Settings, sink: ActionSink, loops: Loops
         if unfit := await connection.unfit():  # first: a node of a cluster refuses writes in words of its own
             log.error("this Redis is not fit for the service", why=unfit)
         if settings.redis_url:  # else it is the private Redis of this data directory
-            await take_name(settings.node_id, nodes, beat_s=settings.node_beat_s)
+            await take_name(settings.node_id, nodes, place=place, beat_s=settings.node_beat_s)
         await store.open()  # which voids the leases of whoever had the name
         off_s = clock.set_to(await store.time())
         if abs(off_s) > _CLOCKS_APART_S:
@@ -160,7 +160,7 @@ async def _store_at(url: str, settings: Settings, sink: ActionSink, loops: Loops
             await flushing.stop(finish_s=_LAST_WRITE_S)
             try:
                 await flusher.drain()
-                await nodes.disclaim()
+                await nodes.disclaim(place)
             except InfrastructureError as error:  # the next server drains what is left
                 log.warning("journal not drained at shutdown", code=error.code, error=error.detail)
     finally:

@@ -76,7 +76,7 @@ class Keys:
         return f"{self.prefix}node:{node}"
 
     def name(self, node: str) -> str:
-        """Boot of the server that starts as this node, until its first heartbeat."""
+        """Place of the server that starts as this node, until its first heartbeat."""
         return f"{self.prefix}name:{node}"
 
     @property

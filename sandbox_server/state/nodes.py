@@ -132,6 +132,8 @@ class NodeRecord:
     """Heartbeats since the server started."""
     hop_secret: str = field(default="", repr=False)
     """Secret that authenticates requests forwarded by other nodes; known to nodes only."""
+    place: str = ""
+    """Where its server runs, by `app.single.place_of`; "" from older releases."""
     proves: bool = False
     """Whether it proves with `Nodes.proof` that it is this node; older releases cannot."""
 
@@ -181,18 +183,17 @@ class Nodes:
         """Proof to another node, which chose `nonce`, that this process has sent the heartbeats of this node."""
         return proof(self._hop_secret, nonce)
 
-    async def claim(self, lasts_s: float) -> bool:
-        """Take the node's name until the first heartbeat, for `lasts_s` at most; False: another server has it."""
+    async def claim(self, place: str, lasts_s: float) -> bool:
+        """Take the node's name until the first heartbeat, for `lasts_s` at most; False: a server elsewhere has it."""
         key, ms = self._keys.name(self._node), max(1, int(lasts_s * 1000))
-        return await self._connection.send("SET", key, self._boot, "NX", "PX", ms) is not None or await self._claims()
+        if await self._connection.send("SET", key, place, "NX", "PX", ms) is not None:
+            return True
+        return bool(await self._connection.send("GET", key) == place.encode())
 
-    async def disclaim(self) -> None:
-        """Give the name back, if this server has claimed it and sent no heartbeat since."""
-        if await self._claims():
+    async def disclaim(self, place: str) -> None:
+        """Give the name back, if no heartbeat has come since."""
+        if await self._connection.send("GET", self._keys.name(self._node)) == place.encode():
             await self._connection.send("DEL", self._keys.name(self._node))
-
-    async def _claims(self) -> bool:
-        return bool(await self._connection.send("GET", self._keys.name(self._node)) == self._boot.encode())
 
     async def beat(self, record: NodeRecord) -> bool:
         """Send this node's heartbeat. False: it was unknown, or another node has declared it dead."""

@@ -83,7 +83,8 @@ def killed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str,
         yield kill_one(data)
     else:
         with external(tmp_path) as url:
-            yield kill_one(data | {"redis_url": url, "node_beat_s": 0.2})
+            data["data_dir"].mkdir()
+            yield kill_one(data | {"redis_url": url})
 
 
 async def test_the_same_node_goes_on_at_once(killed: dict[str, object]) -> None:
@@ -128,10 +129,12 @@ async def test_a_second_server_of_a_name_changes_nothing(tmp_path: Path) -> None
     """It was refused, but the leases of the first one were void by then, until its next heartbeat."""
     with external(tmp_path) as url:
         settings = Settings(node_id="n1", redis_url=url, data_dir=tmp_path, node_beat_s=0.2)
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir()
         async with open_store(settings, Sink(), Loops()) as state:
             record = NodeRecord("n1", "http://n1", state.store.boot)
             assert await state.nodes.beat(record)
-            opening = asyncio.create_task(_opened(settings))
+            opening = asyncio.create_task(_opened(settings.model_copy(update={"data_dir": elsewhere})))
             while not opening.done():
                 await asyncio.sleep(0.05)
                 record = replace(record, beats=record.beats + 1)

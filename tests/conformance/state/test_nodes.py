@@ -210,9 +210,11 @@ async def test_who_may_take_a_session_over(
 
 async def test_a_name_has_one_server(nodes_of: Callable[..., Nodes], connection: Connection, keys: Keys) -> None:
     """Two hosts made from one image have the same name and URL, and ended each other's sessions."""
-    record = NodeRecord(node="n", url="http://n", boot="n/1")
+    record = NodeRecord(node="n", url="http://n", boot="n/1", place="one")
     first, second = nodes_of("n", "n/1"), nodes_of("n", "n/2")
-    await take_name("n", first, beat_s=60)  # nobody has it: no wait
+    await take_name("n", first, place="one", beat_s=60)  # nobody has it: no wait
+    await first.beat(record)
+    await take_name("n", second, place="one", beat_s=60)  # on the same data, whose lock proves that the first is dead
     await first.beat(record)
 
     async def beats_on() -> None:
@@ -220,24 +222,26 @@ async def test_a_name_has_one_server(nodes_of: Callable[..., Nodes], connection:
         await first.beat(replace(record, beats=1))
 
     with pytest.raises(NodeNameTaken, match="http://n, is node n"):
-        await asyncio.gather(take_name("n", second, beat_s=0.2), beats_on())
-    await take_name("n", second, beat_s=0.05)  # the former server is silent since
+        await asyncio.gather(take_name("n", second, place="two", beat_s=0.2), beats_on())
+    await take_name("n", second, place="two", beat_s=0.05)  # the former server is silent since
     await connection.send("PEXPIRE", keys.node("n"), 1000)
-    await asyncio.wait_for(take_name("n", second, beat_s=4), 3)  # and had been for 9 s: no wait
+    await asyncio.wait_for(take_name("n", second, place="two", beat_s=4), 3)  # and had been for 9 s: no wait
 
 
 async def test_of_servers_that_start_at_once_one_gets_the_name(nodes_of: Callable[..., Nodes]) -> None:
     """Replicas with one SANDBOX_NODE_ID: neither saw a heartbeat of the other, and both began."""
     first, second = nodes_of("n", "n/1"), nodes_of("n", "n/2")
-    await take_name("n", first, beat_s=60)
+    record = NodeRecord(node="n", url="http://n", boot="n/1", place="one")
+    await take_name("n", first, place="one", beat_s=60)
     with pytest.raises(NodeNameTaken, match="starts as node n"):
-        await take_name("n", second, beat_s=0.02)
-    await first.beat(NodeRecord(node="n", url="http://n", boot="n/1"))
+        await take_name("n", second, place="two", beat_s=0.02)
+    await take_name("n", second, place="one", beat_s=60)  # after a kill in its start it goes on at once
+    await first.beat(record)
 
     async def beats_on() -> None:
         await asyncio.sleep(0.1)
-        await first.beat(NodeRecord(node="n", url="http://n", boot="n/1", beats=1))
+        await first.beat(replace(record, beats=1))
 
     with pytest.raises(NodeNameTaken, match="is node n"):
-        await asyncio.gather(take_name("n", second, beat_s=0.2), beats_on())
-    assert await first.claim(1), "the one that was refused has given it back"
+        await asyncio.gather(take_name("n", second, place="two", beat_s=0.2), beats_on())
+    assert await first.claim("three", 1), "the one that was refused has given it back"
