@@ -89,7 +89,7 @@ def test_a_full_disk_is_told_as_one(folders: Folders, tmp_path: Path, missing: C
             put(root, large)
         root.close()
     finally:
-        subprocess.run(["umount", small], check=True)
+        subprocess.run(["umount", "-l", small], check=True)
 
 
 def test_what_is_removed_lies_inside(folders: Folders, tmp_path: Path) -> None:
