@@ -31,6 +31,7 @@ _MOST_S = 200.0
 _FIRST_PAUSE_S = 0.05
 _LAST_PAUSE_S = 0.25
 """Between two looks of `until`: one takes some milliseconds of CPU here, in the server and in the engine."""
+_LIMITS = httpx.Limits(max_connections=None, keepalive_expiry=2)  # shorter than a server keeps an idle connection
 CATALOGUE = ".sqlite3"
 SCRIPTED = "samples__scripted-1"
 """The sample `ledger` graded by one command: 0.3 s of CPU less than pytest in each grading. A server whose sessions are
@@ -140,6 +141,7 @@ class Server:
             **settings,
         }
         self._process: Forked | None = None
+        self._http = httpx.Client(base_url=self.url, limits=_LIMITS)  # another one for each request doubles its CPU
         (folder / "data").mkdir(mode=0o700, exist_ok=True)
         shared = settings.get("SANDBOX_DATABASE_URL", "").removeprefix("sqlite:///")
         catalogue = Path(shared) if shared else folder / "data" / "catalogue.sqlite3"
@@ -163,7 +165,7 @@ class Server:
         assert self._process is not None and self._process.poll() is None, self.log.read_text()[-3000:]
         with contextlib.suppress(httpx.TransportError):
             key = self.environment.get("SANDBOX_API_KEYS", "").rpartition(",")[2]
-            return httpx.get(f"{self.url}/readyz", timeout=5, headers={"X-API-Key": key} if key else {}).is_success
+            return self._http.get("/readyz", timeout=5, headers={"X-API-Key": key} if key else {}).is_success
         return False
 
     def kill(self, sign: signal.Signals = signal.SIGKILL) -> None:
@@ -210,6 +212,7 @@ class Server:
         for network in engine().networks(filters={"label": f"sandbox.node={self.node}"}):
             engine().remove_network(network["Id"])
         end_orphan(self.folder / "data")
+        self._http.close()
 
     def _cleared(self) -> bool:
         for container in self.containers():
@@ -278,7 +281,7 @@ class Server:
         self, path: str, body: object, *, timeout: float = 120, headers: dict[str, str] | None = None
     ) -> httpx.Response:
         """Send one request."""
-        return httpx.post(self.url + path, json=body, timeout=timeout, headers=headers)
+        return self._http.post(path, json=body, timeout=timeout, headers=headers)
 
     def begin(self, instance: str = SCRIPTED) -> str:
         """Start a session; return its sid."""
@@ -323,7 +326,7 @@ class Server:
 
     def get(self, path: str) -> dict[str, Any]:
         """GET a JSON object."""
-        return dict(httpx.get(self.url + path, timeout=30).raise_for_status().json())
+        return dict(self._http.get(path, timeout=30).raise_for_status().json())
 
     def session(self, sid: str) -> dict[str, Any]:
         """GET /v1/sessions/<sid>."""
@@ -331,11 +334,11 @@ class Server:
 
     def patch(self, sid: str) -> bytes:
         """The captured diff."""
-        return httpx.get(f"{self.url}/v1/sessions/{sid}/patch", timeout=30).raise_for_status().content
+        return self._http.get(f"/v1/sessions/{sid}/patch", timeout=30).raise_for_status().content
 
     def actions(self, sid: str) -> list[dict[str, Any]]:
         """The journal."""
-        return list(httpx.get(f"{self.url}/v1/sessions/{sid}/actions", timeout=30).raise_for_status().json())
+        return list(self._http.get(f"/v1/sessions/{sid}/actions", timeout=30).raise_for_status().json())
 
     def hang_up(self, path: str, body: object, after_s: float, when: Callable[[], object] = lambda: True) -> None:
         """Send a request and close the connection before the answer, after this time and once `when` is true."""
