@@ -361,6 +361,11 @@ def test_a_step_begins_after_a_session_of_its_own_key_alone(service: Service) ->
     start = {"instance_hash": ended["next"]["instance_id"], "after": sid}
     told = {key: service.send("POST", "/start_instance", KEYS[key], start).json()["code"] for key in ("own", "other")}
     assert told == {"own": "step_closed", "other": "unknown_session"}
+    agents = {"instance": start["instance_hash"], "after": sid}
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "start", "arguments": agents}}
+    for path, body in (("/openenv/reset", agents), ("/mcp", call)):
+        for key, code in told.items():
+            assert code in (answer := service.send("POST", path, KEYS[key], body).text), answer
 
 
 def test_the_keys_are_in_no_log(service: Service) -> None:
