@@ -54,6 +54,7 @@ def instance(gold: bytes = b"", test_patch: bytes = b"") -> TaskInstance:
         "sitecustomize.py",
         "src/usercustomize.py",
         "evil.pth",
+        *("spec/spec_helper.rb", "Gemfile", "Rakefile", "vendor/bin/phpunit", "lib/vendor/autoload.php"),
         "pytest.py",
         "tests/unittest.py",
         "_pytest/__init__.py",
@@ -106,7 +107,7 @@ def test_a_new_runner_file_is_left_out(path: str) -> None:
         "lib/coverage.py",
         "pytest.txt",
         ".gitignore",
-        ".github/workflows/ci.yml",
+        *(".github/workflows/ci.yml", "vendor/github.com/a/b.go", "lib/vendor/six.py"),
     ],
 )
 def test_ordinary_files_are_kept(path: str) -> None:
@@ -199,7 +200,7 @@ def test_other_policies_report_and_leave_the_patch_alone(policy: str) -> None:
     "path",
     [
         *("a_test.go", "deep/b_test.go", "tests/c.rs", "a.test.js", "src/b-spec.tsx", "x/__tests__/c.mjs", "test/a.js"),
-        "lib/src/test/java/a/ATest.java",
+        *("lib/src/test/java/a/ATest.java", "tests/Unit/ATest.php", "spec/a/b_spec.rb", "test/test_a.rb", "b_test.rb"),
     ],
 )
 def test_new_tests_of_ones_own_are_left_out(path: str) -> None:
@@ -227,6 +228,7 @@ def test_what_is_no_test_or_has_its_file_in_its_name_is_kept(path: str) -> None:
         ("a_test.go", "func (s *Suite) TestAdd() {", "TestAdd"),
         ("tests/a.rs", "fn adds() {", "deep::adds"),
         ("a.test.js", "  it('adds \\'all\\'', () => {", "calc adds 'all'"),
+        ("spec/calc_spec.rb", "  it 'adds' do", "Calc adds"),
         ("__tests__/a.ts", "test.only(`adds`, async () => {", "adds"),
         ("src/test/java/a/CalcTest.java", "    public void adds() {", "a.CalcTest > adds()"),
         ("src/test/java/a/OtherTest.java", "    void adds() {", "adds"),
