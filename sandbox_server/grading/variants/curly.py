@@ -15,7 +15,7 @@ from random import Random
 from sandbox_server.grading.variants.base import Edit, Unit, Variant, by_turns, overlap
 from sandbox_server.grading.variants.known import Places, lies_in, marked
 from sandbox_server.grading.variants.known_curly import Repository, line_ends
-from sandbox_server.grading.variants.lexing import SUFFIXES
+from sandbox_server.grading.variants.lexing import CPP, SUFFIXES
 from sandbox_server.grading.variants.literals import others
 from sandbox_server.grading.variants.tokens import Code
 
@@ -49,13 +49,20 @@ _THROWING = frozenset(
         *("assert_raises", "assert_raise", "raise_error", "expectException"),
     }
 )
+_THROWING_LAST = frozenset(
+    f"{kind}_{end}" for kind in ("EXPECT", "ASSERT", "CHECK", "REQUIRE") for end in ("THROW", "THROWS_AS")
+)
+"""Of C++: what is called comes first, then the exception."""
 _THROWN = {
     "class": ("IllegalStateException", "IllegalArgumentException", "UnsupportedOperationException"),
+    ".cc": ("overflow_error", "underflow_error", "bad_alloc"),
     ".php": ("JsonException", "ErrorException", "ArithmeticError"),
     ".rb": ("ZeroDivisionError", "IOError", "ThreadError"),
     "": ("TypeError", "RangeError", "SyntaxError"),
 }
-"""Exceptions of Java, PHP, Ruby and JavaScript that need no import. Source: java.lang, SPL, Ruby's core, ECMA-262."""
+"""Exceptions that need no import, or are declared beside the usual ones. Source: java.lang, the C++ standard, SPL,
+Ruby's core, ECMA-262."""
+_EXCEPTION = re.compile(r"[A-Z]\w*(?:Exception|Error)|[a-z_]+_(?:error|argument|range|exception)")
 _COMPARING = frozenset({"==", "!=", "===", "!=="})
 _ASSERTING = re.compile(
     r"(?i:assert|expect|should|to(?:be|equal|strict|match|contain|have|throw|return)|contains|hasmessage|(?:\w*equal)"
@@ -141,8 +148,9 @@ def _turned(code: Code, at: int, rng: Random) -> Iterator[Variant]:
     opening = at + 2 if code.text(at + 1) == "!" else at + 1
     if code.text(opening) != "(" or opening not in code.closing:
         return
-    if word in _THROWING:
+    if word in _THROWING or word in _THROWING_LAST:
         named = opening + 2 if code.text(opening + 1) == "\\" else opening + 1  # PHP's global namespace
+        named = code.closing[opening] - 1 if word in _THROWING_LAST else named
         for text in _other_exceptions(code, named, rng):
             yield Variant("error", (_edit(code, named, text),), site=site)
     # If the other word is nowhere in the file, it may not be imported.
@@ -154,10 +162,10 @@ def _turned(code: Code, at: int, rng: Random) -> Iterator[Variant]:
 
 
 def _other_exceptions(code: Code, at: int, rng: Random) -> list[str]:
-    suffix = code.path[code.path.rindex(".") :]
+    suffix = ".cc" if code.path.endswith(CPP) else code.path[code.path.rindex(".") :]
     by_class = [code.text(at + 1), code.text(at + 2)] == [".", "class"]
     known = _THROWN["class" if by_class else suffix if suffix in _THROWN else ""]
-    named = re.fullmatch(r"[A-Z]\w*(?:Exception|Error)", code.text(at)) is not None
+    named = _EXCEPTION.fullmatch(code.text(at)) is not None
     return rng.sample([name for name in known if name != code.text(at)], 2) if named else []
 
 
