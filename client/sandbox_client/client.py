@@ -99,6 +99,7 @@ class SandboxClient:
             timeout_s=self._timeouts.start_s,
             retry_s=self._timeouts.start_s,
             attempt_s=self._timeouts.start_attempt_s,
+            idempotency_key=uuid.uuid4().hex,
         )
         return _sids(answer, "a group's start")
 

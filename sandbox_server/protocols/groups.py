@@ -13,6 +13,7 @@ from sandbox_server.protocols._forks import copies
 from sandbox_server.protocols._parts import fleet_of, sessions_of
 from sandbox_server.protocols._refusals import refusals
 from sandbox_server.protocols._wire import (
+    idempotency_key,
     json_answer,
     key_owner,
     named_instance,
@@ -133,7 +134,8 @@ async def start_group(request: Request) -> Response:
     """Start `n` sessions of an instance, as n calls of /start_instance would, but prepared together.
 
     With `from` start n copies of a session, as POST /v1/sessions/{sid}/fork does. The status is an error only if no
-    session could be started. If the client disconnects, all are discarded.
+    session could be started. If the client disconnects, all are discarded. A request that is repeated with the same
+    Idempotency-Key header within some minutes gets the same sids.
     """
     group = await read(request, GroupRequest)
     if group.source is not None:
@@ -141,7 +143,9 @@ async def start_group(request: Request) -> Response:
         return await copies(request, group.source, group.n, group.at)
     assert group.instance is not None
     instance, run = named_instance(group.instance), await run_started(request)
-    starting = sessions_of(request).start_group(instance, group.n, run=run, owner=key_owner(request))
+    starting = sessions_of(request).start_group(
+        instance, group.n, run=run, owner=key_owner(request), idempotency_key=idempotency_key(request)
+    )
     return await group_answer(request, starting)
 
 

@@ -80,9 +80,11 @@ class Sessions(Protocol):
         ...
 
     async def start_group(
-        self, instance: int | str, n: int, *, run: str = "", owner: str = ""
+        self, instance: int | str, n: int, *, run: str = "", owner: str = "", idempotency_key: str = ""
     ) -> tuple[list[str], list[ServiceError]]:
         """Start `n` sessions of one instance at once; returns their sids, and the errors of those that failed.
+
+        A request with the same `idempotency_key` within some minutes returns the same sids.
 
         Raises:
             UnknownInstance, Ungradable; the first error when none starts.

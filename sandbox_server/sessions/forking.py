@@ -5,7 +5,6 @@ is restored in it, and later actions are run again. Its journal begins with the 
 restored, scored and copied like its parent.
 """
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -25,7 +24,7 @@ from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.origins import Origins
 from sandbox_server.starts.plan import TaskPlan
 from sandbox_server.starts.starts import Starts
-from sandbox_server.starts.together import together
+from sandbox_server.starts.together import Started, once, together
 from sandbox_server.state.runs import RunState
 
 log = telemetry.logger(__name__)
@@ -62,9 +61,7 @@ class Forking:
         self._start_timeout_s = start_timeout_s
         self._session_max_s = session_max_s
 
-    async def fork(
-        self, sid: str, n: int, *, at: int | None = None, idempotency_key: str = ""
-    ) -> tuple[list[str], list[ServiceError]]:
+    async def fork(self, sid: str, n: int, *, at: int | None = None, idempotency_key: str = "") -> Started:
         """Start `n` copies of this session after its action `at` (None: its last one, 0: before the first).
 
         They belong to the run and the API key of the parent. Returns the sids, and the errors of the copies that
@@ -76,15 +73,7 @@ class Forking:
         """
         parent, instance = await self._origins.parent(sid)
         request = "\0".join(("fork", sid, str(n), str(at), idempotency_key)) if idempotency_key else ""
-        if request and (known := await self._run_state.started(request)):
-            return known.split(), []
-        sids, failed = await self._undamaged(parent, instance, n, at)
-        if request:
-            answer = (await self._run_state.answer(request, " ".join(sids))).split()
-            if answer != sids:  # another attempt was faster
-                await asyncio.gather(*(self._close(one) for one in sids), return_exceptions=True)
-                return answer, []
-        return sids, failed
+        return await once(request, self._run_state, lambda: self._undamaged(parent, instance, n, at), self._close)
 
     async def tree(self, sid: str) -> list[Seen]:
         """The session, its ancestors, and all their copies, oldest first.
@@ -100,9 +89,7 @@ class Forking:
         ]
         return [replace(seen, record=now or seen.record) for seen, now in zip(family, present, strict=True)]
 
-    async def _undamaged(
-        self, parent: SessionRecord, instance: TaskInstance, n: int, at: int | None
-    ) -> tuple[list[str], list[ServiceError]]:
+    async def _undamaged(self, parent: SessionRecord, instance: TaskInstance, n: int, at: int | None) -> Started:
         for attempt in range(_DAMAGED + 1):
             with suppress(Damaged):
                 return await self._fork(parent, instance, n, at, anew=attempt == _DAMAGED)
@@ -112,7 +99,7 @@ class Forking:
 
     async def _fork(
         self, parent: SessionRecord, instance: TaskInstance, n: int, at: int | None, *, anew: bool
-    ) -> tuple[list[str], list[ServiceError]]:
+    ) -> Started:
         """`anew`: do not use stored checkpoints."""
         async with self._origins.found(parent, instance, n, at, anew=anew) as origin:
             self._starts.groups.announce(instance.instance_id, n, time.monotonic())
@@ -132,7 +119,7 @@ class Forking:
             raise
         return [sid, *sids], failed
 
-    async def _copies(self, origin: Origin, n: int) -> tuple[list[str], list[ServiceError]]:
+    async def _copies(self, origin: Origin, n: int) -> Started:
         spec = None
         with suppress(ServiceError):  # each start then handles the error: it waits, or makes the image
             spec = await self._workspaces.spec(origin.instance)  # once for all copies: finding the name takes 0.4 ms

@@ -74,10 +74,10 @@ class SessionService:
         return await self._starts.give_back(sid, idempotency_key=idempotency_key)
 
     async def start_group(
-        self, instance: int | str, n: int, *, run: str = "", owner: str = ""
+        self, instance: int | str, n: int, *, run: str = "", owner: str = "", idempotency_key: str = ""
     ) -> "tuple[list[str], list[ServiceError]]":
         """See `sessions.base.Sessions.start_group`."""
-        return await self._starts.start_group(instance, n, run=run, owner=owner)
+        return await self._starts.start_group(instance, n, run=run, owner=owner, idempotency_key=idempotency_key)
 
     async def act(self, sid: str, content: str, *, idempotency_key: str = "") -> ActionAnswer:
         """See `sessions.base.Sessions.act`."""

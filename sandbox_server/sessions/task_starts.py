@@ -21,7 +21,7 @@ from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.ends import Ends
 from sandbox_server.starts.starts import Starts
 from sandbox_server.starts.steps import Steps
-from sandbox_server.starts.together import together
+from sandbox_server.starts.together import Started, once, together
 from sandbox_server.state.runs import RunState
 
 log = telemetry.logger(__name__)
@@ -94,13 +94,18 @@ class TaskStarts:
         return answer
 
     async def start_group(
-        self, instance: int | str, n: int, *, run: str = "", owner: str = ""
-    ) -> tuple[list[str], list[ServiceError]]:
+        self, instance: int | str, n: int, *, run: str = "", owner: str = "", idempotency_key: str = ""
+    ) -> Started:
         """See `sessions.base.Sessions.start_group`."""
         task = await self._startable(instance)
-        await self._placement.settle(task, n)
-        self._starts.groups.announce(task.instance_id, n, time.monotonic())
-        return await together([self._start(task, run, owner) for _ in range(n)], self._ends.close)
+        name = _name(owner, run, task.instance_id, f"{n}\0{idempotency_key}") if idempotency_key else ""
+
+        async def start() -> Started:
+            await self._placement.settle(task, n)
+            self._starts.groups.announce(task.instance_id, n, time.monotonic())
+            return await together([self._start(task, run, owner) for _ in range(n)], self._ends.close)
+
+        return await once(name, self._run_state, start, self._ends.close)
 
     async def _startable(self, named: int | str) -> TaskInstance:
         try:

@@ -5,13 +5,15 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
 from sandbox_server import telemetry
 from sandbox_server.errors import ServiceError
+from sandbox_server.state.runs import RunState
+
+Started = tuple[list[str], list[ServiceError]]
+"""Sids of the sessions that started, and the errors of those that failed."""
 
 log = telemetry.logger(__name__)
 
 
-async def together(
-    starts: Sequence[Coroutine[None, None, str]], close: Callable[[str], Awaitable[object]]
-) -> tuple[list[str], list[ServiceError]]:
+async def together(starts: Sequence[Coroutine[None, None, str]], close: Callable[[str], Awaitable[object]]) -> Started:
     """Run `starts`, each of which returns a sid; return the sids, and the errors of those that failed.
 
     If the caller is cancelled, or all fail, the sessions that were started are ended by `close`. Raises the first error
@@ -36,3 +38,33 @@ async def _give_back(results: Sequence[str | BaseException], close: Callable[[st
     for error in await asyncio.gather(*(close(sid) for sid in sids), return_exceptions=True):
         if isinstance(error, BaseException):
             log.warning("session of a failed group left to the reaper", error=str(error))
+
+
+async def once(
+    request: str,
+    run_state: RunState,
+    start: Callable[[], Awaitable[Started]],
+    close: Callable[[str], Awaitable[object]],
+) -> Started:
+    """The result of `start`, or the sids with which a request of the same name was answered recently.
+
+    `request`: "" for one that is never repeated. Of concurrent requests the first one that has its sessions keeps them;
+    those of the others are ended by `close`. So are all if the sids cannot be stored, or the caller is cancelled.
+
+    Raises:
+        As `start`; StateUnavailable.
+    """
+    if not request:
+        return await start()
+    if known := await run_state.started(request):
+        return known.split(), []
+    sids, failed = await start()
+    try:
+        answer = (await run_state.answer(request, " ".join(sids))).split()
+    except BaseException:
+        await _give_back(sids, close)
+        raise
+    if answer == sids:
+        return sids, failed
+    await _give_back(sids, close)
+    return answer, []

@@ -79,10 +79,12 @@ def test_a_parked_container_that_died_is_not_given_out(serve: Callable[..., Serv
 
 
 def test_a_group_in_one_call(serve: Callable[..., Server]) -> None:
-    """A group is one session short, its sessions share one, or a bad request starts some."""
+    """A group is one session short, its sessions share one, or a bad or repeated request starts some."""
     server = serve(max_sessions=6, start_timeout_s=10, pool_size=16)
-    answer = server.post("/v1/groups", {"instance": UNREAD, "n": 5})
+    once = {"Idempotency-Key": "a group"}
+    answer = server.post("/v1/groups", {"instance": UNREAD, "n": 5}, headers=once)
     assert answer.status_code == 200, answer.text
+    assert server.post("/v1/groups", {"instance": UNREAD, "n": 5}, headers=once).json() == answer.json()
     sids = answer.json()["sids"]
     assert len(set(sids)) == 5 and answer.json()["failed"] == []
     with ThreadPoolExecutor(5) as pool:

@@ -139,7 +139,7 @@ class MemorySessions:
         return True
 
     async def start_group(
-        self, instance: int | str, n: int, *, run: str = "", owner: str = ""
+        self, instance: int | str, n: int, *, run: str = "", owner: str = "", idempotency_key: str = ""
     ) -> tuple[list[str], list[ServiceError]]:
         full: list[ServiceError] = [CapacityError("Full.", reason="slots", position=9)] if n > 2 else []
         return [await self.start(instance, run=run, owner=owner) for _ in range(min(n, 2))], full
