@@ -16,19 +16,9 @@ from typing import Literal
 
 from sandbox_server import telemetry
 from sandbox_server.catalogue.certificate_key import CertificateKey
-from sandbox_server.catalogue.diff import touched_paths
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import InfrastructureError
-from sandbox_server.grading.altering import (
-    Chosen,
-    Room,
-    Runs,
-    Variants,
-    names_tests,
-    run_under,
-    running,
-    test_paths,
-)
+from sandbox_server.grading.altering import Chosen, Room, Runs, Variants, names_tests, run_under, running
 from sandbox_server.grading.base import Aside, TestRun
 from sandbox_server.grading.certifying import Certifying
 from sandbox_server.grading.odds import LEAST_RUNS, SEQUENCES, forgiven, patterns, runs_for
@@ -150,8 +140,7 @@ class Confirming:
         self, instance: TaskInstance, patch: bytes, verdict: Verdict, variants: Variants
     ) -> Confirmation:
         out = {*verdict.f2p_failed, *verdict.quarantined}
-        own = await self._own_files(instance, patch, variants)
-        units = [unit for unit in variants.units if not out.intersection(unit.tests) and unit.path not in own]
+        units = [unit for unit in variants.units if not out.intersection(unit.tests)]
         if not units:
             why = variants.why or "none of the tests that pass can be altered"
             if not self._unconfirmed_pays:
@@ -159,11 +148,6 @@ class Confirming:
             return Confirmation(ConfirmState.NONE, why, pays=self._unconfirmed_pays)
         most_s = max(self._floor_s, self._times * verdict.timings_s.get("tests", 0.0))
         return await self._judge(_Case(instance, patch, variants, units, most_s))
-
-    async def _own_files(self, instance: TaskInstance, patch: bytes, variants: Variants) -> frozenset[str]:
-        """The files with inherited tests that the patch changes: its first run was with these changes."""
-        kept = {unit.path for unit in variants.units}.difference(test_paths(instance), instance.files)
-        return frozenset(kept & await asyncio.to_thread(touched_paths, patch) if kept else ())
 
     async def _judge(self, case: _Case) -> Confirmation:
         """Run a sequence; repeat it if few deviations were found, because tests flake."""
