@@ -209,7 +209,7 @@ def _serve(listener: socket.socket) -> list[str]:
         if listener in ready:
             connection, _ = listener.accept()
             connections.add(connection)
-            connection.send(b"{}")
+            _tell(connection, {})
         for connection in connections.intersection(ready):
             said, streams = _received(connection)
             if not said:
