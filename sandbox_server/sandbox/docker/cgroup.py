@@ -20,13 +20,11 @@ _CPU_FILES = tuple(
 """For `cpu_s`: control groups of version 2 and 1."""
 
 _FREEZERS = tuple(
-    (f"sys/fs/cgroup/{controller}{group}/{file}", frozen, thawed)
-    for controller, file, frozen, thawed in (
-        ("", "cgroup.freeze", "1", "0"),
-        ("freezer/", "freezer.state", "FROZEN", "THAWED"),
-    )
-    for group in _GROUPS
+    (f"sys/fs/cgroup/{controller}{group}/{file}", thawed)
+    for controller, file, thawed in (("", "cgroup.freeze", "0"), ("freezer/", "freezer.state", "THAWED"))
+    for group in ("{}", "*/{}", "*/docker-{}.scope")
 )
+"""Switch of a group, below whatever parent the engine puts it, and what it holds while the processes run."""
 
 _UPPER = re.compile(r"^\S+ \S+ \S+ / / .* - overlay \S+ (?:\S*,)?upperdir=([^\\,\s]+)(?:,|$)", re.MULTILINE)
 """In a list of mounts, the line of the root. A folder whose name the kernel escapes is not found."""
@@ -107,12 +105,13 @@ def thaw(container_id: str, *, root: Path = Path("/")) -> bool:
     Raises:
         OSError: the kernel refuses it, for example where the host's groups are mounted read-only.
     """
-    for path, frozen, thawed in _FREEZERS:
-        file = root / path.format(container_id)
-        with suppress(FileNotFoundError):  # also if the container ends now
-            if file.read_text().strip() == frozen:
-                file.write_text(thawed)
-                return True
+    for path, thawed in _FREEZERS:
+        for file in root.glob(path.format(container_id)):
+            with suppress(FileNotFoundError):  # the container ends now
+                # while a process begins, version 1 may stay FREEZING for ever
+                if file.read_text().strip() != thawed:
+                    file.write_text(thawed)
+                    return True
     return False
 
 

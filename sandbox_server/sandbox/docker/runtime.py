@@ -214,7 +214,7 @@ class DockerRuntime:
         """See `sandbox.base.Runtime.remove`."""
         self._guard.forget(container_id)
         sandbox = self._open.pop(container_id, None)
-        self._weights.forget(container_id)
+        await self._weights.forget(container_id)
         group = self._groups.pop(container_id, "")
         if sandbox is not None:
             sandbox.close()
@@ -279,6 +279,7 @@ class DockerRuntime:
         sandbox = self._open.get(container_id)
         if sandbox is not None:
             sandbox.clock.stop()
+        await self._weights.hasten(container_id)
         try:
             await freeze(self._engine, container_id)
         except EngineUnavailable:

@@ -97,10 +97,15 @@ class CpuWeights:
             self._idle.add(container_id)
             self._calm[container_id] = 0
 
-    def forget(self, container_id: str) -> None:
+    async def forget(self, container_id: str) -> None:
         """The container is being removed."""
         self._watched.discard(container_id)
+        await self.hasten(container_id)
         self._gave_way(container_id)
+
+    async def hasten(self, container_id: str) -> None:
+        """Take it out of the idle class: on a full host its processes would take minutes to end, or to freeze."""
+        await self._leave_idle_class(container_id)
 
     async def look(self) -> None:
         """Compare with the last look; costs a line of /proc unless the host is busy or a container gives way.

@@ -71,6 +71,10 @@ async def test_a_sandbox_that_computes_on_a_full_host_gives_way(
         monkeypatch.setattr(HostTime, "used_since", lambda *_: 0.99)
         monkeypatch.setattr("sandbox_server.sandbox.docker.weights._IDLE_SHARE", 0.0)
         await until(runtime, "idle")
+        await runtime.pause(one.container_id)
+        assert await weights() == (0, 0), "on a full host it would not be frozen for minutes"
+        await runtime.unpause(one.container_id)
+        await until(runtime, "idle")
         # others want most of the host: in the idle class it would get next to nothing
         monkeypatch.setattr("sandbox_server.sandbox.docker.weights._IDLE_SHARE", 2.0)
         await until(runtime, 256)

@@ -316,6 +316,15 @@ async def test_commit(runtime: DockerRuntime, engine: Engine, shared: BashSandbo
         await engine.call(lambda api: api.remove_image(info.name, force=True))
 
 
+def switch_of(container_id: str) -> tuple[Path, str] | None:
+    """The file that freezes the container, and with which word; None: it cannot be written from here."""
+    for pattern, thawed in cgroup._FREEZERS:
+        for file in Path("/").glob(pattern.format(container_id)):
+            if os.access(file, os.W_OK):
+                return file, "1" if thawed == "0" else "FROZEN"
+    return None
+
+
 def froze_as_it_began(switch: Path, frozen: str) -> None:
     """Freeze the container of this file of its control group as soon as it has one process more."""
     processes = switch.parent / "cgroup.procs"
@@ -339,8 +348,7 @@ async def test_a_process_that_a_pause_froze_as_it_began(lone: DockerRuntime, bac
     """The engine waited for it, and answered no call for the container any more: each took 60 s, for good."""
     engine, sandbox = backend.engine, await lone.create(spec(with_shell=False))
     container_id = sandbox.container_id
-    switches = [(Path("/", path.format(container_id)), frozen) for path, frozen, _ in cgroup._FREEZERS]
-    switch = next((it for it in switches if os.access(it[0], os.W_OK)), None)
+    switch = switch_of(container_id)
     if switch is None:
         await lone.remove(container_id)
         pytest.skip("the engine's control groups cannot be written from here")

@@ -11,6 +11,7 @@ from sandbox_server.sandbox.docker.cgroup import (
     default_cpu_file,
     kills,
     memory_limit,
+    thaw,
     upper_of,
 )
 
@@ -126,3 +127,22 @@ def test_a_container_is_found_by_its_id_where_its_processes_are_not_seen(tmp_pat
     file.write_text(text)
     assert default_cpu_file("2" * 64, root=tmp_path) is None
     assert cpu_s(default_cpu_file(one, root=tmp_path) or Path()) == 2.5
+
+
+@pytest.mark.parametrize(
+    ("path", "before", "after"),
+    [
+        ("freezer/docker/{}/freezer.state", "FROZEN", "THAWED"),
+        ("freezer/{}/freezer.state", "FREEZING", "THAWED"),
+        ("system.slice/docker-{}.scope/cgroup.freeze", "1", "0"),
+    ],
+)
+def test_a_container_is_thawed_below_any_parent(tmp_path: Path, path: str, before: str, after: str) -> None:
+    """One in which a process began while it was frozen stays FREEZING for ever, and locks the engine's calls for it."""
+    one = "1" * 64
+    file = tmp_path / "sys/fs/cgroup" / path.format(one)
+    file.parent.mkdir(parents=True)
+    file.write_text(f"{before}\n")
+    assert not thaw("2" * 64, root=tmp_path)
+    assert thaw(one, root=tmp_path) and file.read_text() == after
+    assert not thaw(one, root=tmp_path), "it runs"
