@@ -133,7 +133,7 @@ class NodeRecord:
     hop_secret: str = field(default="", repr=False)
     """Secret that authenticates requests forwarded by other nodes; known to nodes only."""
     place: str = ""
-    """Where its server runs, by `app.single.place_of`; "" from older releases."""
+    """Where its server runs, by `app.server_lock.place_of`; "" from older releases."""
     proves: bool = False
     """Whether it proves with `Nodes.proof` that it is this node; older releases cannot."""
 

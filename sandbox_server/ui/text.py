@@ -1,6 +1,6 @@
 """Converts text that a policy may have written to HTML. Pure.
 
-Uses `insight.harmless` and turns terminal colours into classes. The HTML is `Markup` with everything escaped. It comes
+Uses `insight.sanitize` and turns terminal colours into classes. The HTML is `Markup` with everything escaped. It comes
 in pieces so that pages are rendered in slices: colouring a long text can take a second.
 """
 

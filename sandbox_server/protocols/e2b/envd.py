@@ -8,7 +8,7 @@ from sandbox_server.protocols.e2b.access import BoxGone
 from sandbox_server.protocols.e2b.envd_call import opened, plain_error
 
 _PARTS = (envd_processes, envd_filesystem, envd_watch, envd_files)
-# flat, because `app.direct` looks for plain routes only in a protocol's own router
+# flat, because `app.bare_routes` looks for plain routes only in a protocol's own router
 ROUTER = APIRouter(routes=[route for part in _PARTS for route in part.ROUTER.routes])
 
 
