@@ -9,6 +9,7 @@ import struct
 import threading
 import time
 from collections import Counter, deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -53,6 +54,8 @@ class Stand:
     def __init__(self, prefix: str = "", port: int = 0) -> None:
         self.prefix = prefix
         self.delay_s = 0.0
+        self.together: dict[str, threading.Barrier] = {}
+        """Path -> where its requests wait for each other before they are answered."""
         self.key: str = ""
         self.faults: dict[str, deque[Fault]] = {}
         self.answers: dict[str, deque[dict[str, Any]]] = {}
@@ -60,8 +63,9 @@ class Stand:
         self.runs: list[tuple[str, str]] = []
         self.solved: dict[str, bool] = {}
         self.ended: Counter[str] = Counter()
-        self.most_at_once = 0
-        self._at_once = 0
+        self.most_at_once: Counter[str] = Counter()
+        """Path -> most of its requests that were under way at the same time."""
+        self._at_once: Counter[str] = Counter()
         self._by_key: dict[str, dict[str, Any]] = {}
         self._lock = threading.Lock()
         stand = self
@@ -133,22 +137,25 @@ class Stand:
                     {"method": handler.command} | {name.lower(): value for name, value in handler.headers.items()},
                 )
             )
-            self._at_once += 1
-            self.most_at_once = max(self.most_at_once, self._at_once)
+            self._at_once[path] += 1
+            self.most_at_once[path] = max(self.most_at_once[path], self._at_once[path])
             fault = self.faults[path].popleft() if self.faults.get(path) else None
         try:
+            if path in self.together:
+                with suppress(threading.BrokenBarrierError):
+                    self.together[path].wait(60)
             if fault is None or fault.after_work:
                 time.sleep(self.delay_s)
                 status, answer = self._work(path, body, handler.headers)
-            if fault is None:
-                handler._send(status, json.dumps(answer).encode(), {})
-            elif fault.status:
-                handler._send(fault.status, fault.body, fault.headers)
-            else:
-                handler._reset()
-        finally:
+        finally:  # before its client can send another one
             with self._lock:
-                self._at_once -= 1
+                self._at_once[path] -= 1
+        if fault is None:
+            handler._send(status, json.dumps(answer).encode(), {})
+        elif fault.status:
+            handler._send(fault.status, fault.body, fault.headers)
+        else:
+            handler._reset()
 
     def _work(self, path: str, body: dict[str, Any], headers: Any) -> tuple[int, dict[str, Any]]:
         with self._lock:
