@@ -10,8 +10,8 @@ import httpx
 from .serving import Server
 
 _PROGRAM = """
-import importlib, os, signal, sys
-module, kind, method, moment, number = sys.argv[1:]
+import importlib, os, re, signal, sys
+module, kind, method, moment, number, about = sys.argv[1:]
 owner = getattr(importlib.import_module(module), kind)
 was, seen = getattr(owner, method), {"before": 0, "after": 0}
 
@@ -21,6 +21,8 @@ def count(now):
         os.kill(os.getpid(), signal.SIGKILL)
 
 async def staged(*words, **named):
+    if not re.search(about, repr(words[1:])):
+        return await was(*words, **named)
     count("before")
     result = await was(*words, **named)
     count("after")
@@ -44,11 +46,13 @@ class Point:
     """`before` or `after` the call."""
     number: int = 1
     """Of the calls since the start of the server, the one that begins or ends as this one."""
+    about: str = ""
+    """Regular expression: only calls with arguments whose repr it finds count."""
 
 
 def start(server: Server, point: Point) -> None:
     """Start the server; it ends at `point`."""
-    words = [f"sandbox_server.{point.module}", *point.method.split("."), point.moment, str(point.number)]
+    words = [f"sandbox_server.{point.module}", *point.method.split("."), point.moment, str(point.number), point.about]
     server.start(["-c", _PROGRAM, *words])
 
 

@@ -13,8 +13,7 @@ from .staged import Point, ends, start
 from .test_tree import FIRST, LAST, NEEDED, edits
 
 N = 4
-A_COPY_IN_SQL = Point("catalogue.history", "History.save_sessions", "after", 3)
-"""The first call is the server's own start, the second the start of the session, the third that of the first copy."""
+A_COPY_IN_SQL = Point("catalogue.history", "History.save_sessions", "after", about=r"parent='\d")
 FALLS_ASLEEP = Point("sessions.sleeping", "Sleeping._let_go")
 WAKES = Point("sessions.sleeping", "Sleeping._fill")
 AGAIN = bash("echo again >> /tmp/n")
