@@ -28,7 +28,7 @@ class Kind(Protocol):
         ...
 
     async def caught_up(self, record: SessionRecord) -> bool:
-        """Put back what Redis lacks of a session's record beside its actions; whether it lacked anything.
+        """Put back what Redis lacks of a session, of which it has this record; whether it lacked anything.
 
         Raises also EngineUnavailable.
         """
@@ -80,8 +80,10 @@ class TaskKind:
         return False
 
     async def caught_up(self, record: SessionRecord) -> bool:
-        """See `Kind.caught_up`: the container, if it fell asleep or woke since."""
-        if record.asleep or not await self._catching_up.has_another_container(record):
+        """See `Kind.caught_up`: actions, and the container, if it fell asleep or woke since."""
+        if not self._catching_up.is_behind(record) and (
+            record.asleep or not await self._catching_up.has_another_container(record)
+        ):
             return False
         async with self._store.lock(record.sid, self._wait_s):
             await self._catching_up.caught_up(record.sid, lost=record.container_id)

@@ -1,11 +1,14 @@
 """Redis comes back with an older copy of its data, at chosen moments: no action is lost or done twice."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 
+from sandbox_server import clock
 from sandbox_server.app.build import Server, open_server
 from sandbox_server.boxes.planning import BoxRequest
 from sandbox_server.errors import SandboxLost, StateUnavailable
@@ -101,18 +104,29 @@ async def test_redis_comes_back_older_while_an_action_runs(settings: Settings) -
         assert await service.act(sid, SECOND, idempotency_key="second") == told
 
 
-async def test_redis_comes_back_older_before_an_end(settings: Settings) -> None:
-    """A code search that has answered ends without its answer; a reaper ends sessions as idle that were just used."""
-    async with open_server(settings.model_copy(update={"session_idle_s": 0.5})) as server:
+@pytest.mark.parametrize("busy", [False, True])
+async def test_redis_comes_back_older_before_an_end(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, busy: bool
+) -> None:
+    """A code search that has answered ends without its answer; a reaper ends sessions as idle that were just used.
+
+    `busy`: somebody else has the session as the reaper begins its pass.
+    """
+    async with open_server(settings.model_copy(update={"session_idle_s": 60.0})) as server:
         service, data = server.sessions.service, server.foundation.data
         idle, ended = [await service.start(INSTANCE) for _ in range(2)]
         put_back = await _older(data.store._connection.redis)
         for sid in (idle, ended):
             await service.act(sid, ACTION)
         await put_back()
-        await asyncio.sleep(0.6)
+        monkeypatch.setattr(clock, "now", lambda: time.time() + 100)
         await service.close(ended)
-        await server.upkeep.reaper.sweep()
+        async with AsyncExitStack() as stack:
+            if busy:
+                await stack.enter_async_context(data.store.lock(idle, 5))
+            sweeping = asyncio.create_task(server.upkeep.reaper.sweep())
+            await asyncio.wait([sweeping], timeout=3)
+        await sweeping
         assert await service.state(idle) == "live"
         assert (await data.history.session(ended)).actions == 1  # type: ignore[union-attr]
 
