@@ -14,7 +14,7 @@ class Wire:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._serving: set[asyncio.Task[None]] = set()
         self._passes = asyncio.Event()
         self._passes.set()
         self._server: asyncio.Server | None = None
@@ -54,18 +54,28 @@ class Wire:
             self._server.close()
             self._server = None
         self._passes.set()
-        for writer in list(self._writers):
-            writer.transport.abort()
-        await asyncio.sleep(0.1)  # let their tasks end
+        for connection in self._serving:
+            connection.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
+        await asyncio.sleep(0.1)  # the loop closes what was aborted
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_unix_connection(self._engine)
-        self._writers |= {writer, back}
-        with contextlib.suppress(OSError, asyncio.CancelledError):
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+        ends = [writer]
+        try:
+            if self._server is None:  # it was accepted just before the cut
+                return
+            there, back = await asyncio.open_unix_connection(self._engine)
+            ends.append(back)
             await asyncio.gather(self._pump(reader, back), self._pump(there, writer))
-        for end in (writer, back):
-            self._writers.discard(end)
-            end.transport.abort()
+        except (OSError, asyncio.CancelledError):
+            pass
+        finally:
+            for end in ends:
+                end.transport.abort()
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(1 << 16):
