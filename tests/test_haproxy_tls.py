@@ -62,7 +62,7 @@ host, tries = box.get_host(8000), 0
 while (answer := httpx.get(f"https://{host}")).status_code == 502 and tries < 50:
     tries += 1
     time.sleep(0.2)
-with connect(f"wss://{host}/", compression=None) as socket:
+with connect(f"wss://{host}/", compression=None, open_timeout=60) as socket:
     socket.send("over TLS")
     echo = socket.recv()
 signed = httpx.get(box.download_url("/srv/note.txt", user="root"))

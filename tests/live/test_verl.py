@@ -130,7 +130,7 @@ def test_v1_with_ray(live: Server, missing, solve: str, overrides: list[str]) ->
             {"raw_prompt": [{"role": "user", "content": "Mend it."}], "agent_name": "sandbox", "instance_id": name}
             for name in (LEDGER, UNKNOWN)
         ],
-        "within_s": 200,
+        "within_s": 400,
     }
     done = verl_environment.run(verl_environment.LOCKED, "roll_verl_v1", job, missing)
     solved, unknown = done["prompts"]

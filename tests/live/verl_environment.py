@@ -51,7 +51,7 @@ def run(
         env=clean,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=560,
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-5000:]}"
