@@ -135,6 +135,7 @@ class Server:
             "SANDBOX_PULL": "never",
             **({"SANDBOX_RUNTIME": OCI_RUNTIME} if OCI_RUNTIME else {}),
             "SANDBOX_CONFIRM": "off",  # not needed by these tests, and it takes seconds
+            "SANDBOX_GRADE_CPU_SHARES": "1024",  # beside each process of the tests, a quarter of that would starve
             "SANDBOX_GRADE_AHEAD": "0",  # nor is a grading container where the patch turns out to be empty
             # nor are containers for the rest of a group, which would be three of four that a test makes
             **({} if any(name.startswith("SANDBOX_POOL_") for name in settings) else {"SANDBOX_POOL_SIZE": "0"}),
