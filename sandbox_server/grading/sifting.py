@@ -35,7 +35,7 @@ from sandbox_server.grading.stubbing import fix_changes, limited, read_fix, stub
 from sandbox_server.grading.variants.base import WEAK, Unit, Variant
 from sandbox_server.grading.variants.data import is_data, is_read, variants_of_data
 from sandbox_server.grading.variants.finding import inherited_from
-from sandbox_server.grading.variants.making import MOST_VARIANTS, module_unit, units, unnamed_units
+from sandbox_server.grading.variants.making import MOST_VARIANTS, helping, module_unit, units, unnamed_units
 from sandbox_server.grading.variants.quiet import quiet
 from sandbox_server.verdicts import VerdictName
 
@@ -79,6 +79,8 @@ class Sifting:
         """Whether comments or messages were taken out of them."""
         self._inherited: Mapping[str, bytes] | None = None
         """Files of the repository with tests that those of the row inherit; None: not looked for yet."""
+        self._beside: Mapping[str, bytes] = {}
+        """Files of the repository that those of the row may import helpers from."""
         self._base_files: Mapping[str, bytes] = {}
         """Of the unpatched tree: the files with tests, and those that gold changes."""
         self._units: list[Unit] = []
@@ -150,7 +152,10 @@ class Sifting:
         bare = instance.model_copy(update={"files": {}})  # the tests' own would take the places of the repository's
         if self._inherited is None:
             paths = await asyncio.to_thread(inherited_from, texts.tests, instance.fail_to_pass)
-            self._inherited = await self._runs.files_with(bare, b"", paths) if paths else {}
+            beside = await asyncio.to_thread(helping, texts.tests)
+            there = await self._runs.files_with(bare, b"", sorted({*paths, *beside})) if paths or beside else {}
+            self._inherited = {path: text for path, text in there.items() if path in paths}
+            self._beside = {path: text for path, text in there.items() if path not in paths}
         tests = {**self._inherited, **texts.tests}
         files = dict(tests) if as_written else await asyncio.to_thread(_quiet, tests, names)
         self._quieted = files != tests
@@ -162,9 +167,11 @@ class Sifting:
         base = base if as_written else await asyncio.to_thread(_quiet, base, names)
         if self._named:
             fixed, kept = instance.fail_to_pass, instance.pass_to_pass
-            self._units = await asyncio.to_thread(units, files, fixed, kept, seed=seed, base=base)
+            made = asyncio.to_thread(units, files, fixed, kept, seed=seed, base=base, beside=self._beside)
         else:
-            self._units = await asyncio.to_thread(unnamed_units, files, seed=seed, base=base)
+            made = asyncio.to_thread(unnamed_units, files, seed=seed, base=base, beside=self._beside)
+        self._units = await made
+        if not self._named:
             text = inline(instance)
             if not self._units and text is not None and (unit := module_unit(COMMAND, text, seed=seed)):
                 files[COMMAND] = text

@@ -171,6 +171,8 @@ class Source:
     tree: ast.Module
     _lines: Sequence[int] = field(repr=False)
     """Byte offset of each line."""
+    beside: "Sequence[Source]" = ()
+    """Files of tests that it imports from."""
     _found: dict[Callable[["Source"], Any], Any] = field(default_factory=dict, repr=False)
 
     @classmethod

@@ -17,6 +17,7 @@ from sandbox_server.grading.variants.known import Places, lies_in, marked
 from sandbox_server.grading.variants.known_curly import Repository, line_ends
 from sandbox_server.grading.variants.lexing import CPP, SUFFIXES
 from sandbox_server.grading.variants.literals import others
+from sandbox_server.grading.variants.providers import expected_of
 from sandbox_server.grading.variants.tokens import Code
 
 _OPPOSITES = {
@@ -97,12 +98,24 @@ def units(
         if len(bodies) == 1:  # of two candidates it is unknown which one runs
             tests.setdefault(bodies[0], []).append(name)
     unaltered = {(at, body) for name in kept for at, code in enumerate(codes) for body in code.bodies(name)}
+    rows: dict[tuple[int, range], list[str]] = {}
     for (at, body), names in tests.items():
         code = codes[at]
-        if any(at == other and _meet(body, there) for other, there in unaltered):
+        found: list[Variant] = []
+        if not any(at == other and _meet(body, there) for other, there in unaltered):
+            places = known.places(code, body, names, ends[at])
+            found = marked(by_turns([*_variants(code, body, places, rng)]), places)
+        if made := _apart(sorted(found, key=lambda variant: variant.public), most):
+            yield Unit(code.path, names[0], tuple(names), tuple(made))
             continue
-        places = known.places(code, body, names, ends[at])
-        found = marked(by_turns([*_variants(code, body, places, rng)]), places)
+        for name, value in ((name, expected_of(code, name)) for name in names):
+            if value is not None:  # tests that share a row are altered together
+                rows.setdefault((at, value), []).append(name)
+    for (at, value), names in rows.items():
+        code = codes[at]
+        places = known.places(code, value, names, ends[at])
+        literals = [] if _calls(code, value, made=True) else [near for near in value if _is_stated(code, near)]
+        found = marked(by_turns([*_each(code, literals, rng)]), places)
         if made := _apart(sorted(found, key=lambda variant: variant.public), most):
             yield Unit(code.path, names[0], tuple(names), tuple(made))
 
@@ -133,11 +146,20 @@ def _variants(code: Code, body: range, known: Places, rng: Random) -> Iterator[V
             if edits := [_edit(code, at, texts[number % len(texts)]) for at, texts in changed if texts]:
                 yield Variant("value", tuple(edits), site=f"column {code.tokens[column[0]].start}")
     rng.shuffle(single)
-    for at in single:
-        for text in _changed(code, at, rng)[:2]:
-            yield Variant("value", (_edit(code, at, text),), site=str(code.tokens[at].start))
+    yield from _each(code, single, rng)
     for at in body:
         yield from _turned(code, at, rng)
+
+
+def _each(code: Code, literals: Iterable[int], rng: Random) -> Iterator[Variant]:
+    for at in literals:
+        for text in _changed(code, at, rng)[:2]:
+            yield Variant("value", (_edit(code, at, text),), site=str(code.tokens[at].start))
+
+
+def _is_stated(code: Code, at: int) -> bool:
+    """Whether it is a literal and no key."""
+    return _is_literal(code, at) and code.text(at + 1) != "=>"
 
 
 def _turned(code: Code, at: int, rng: Random) -> Iterator[Variant]:

@@ -14,6 +14,8 @@ _BARE = re.compile(r"\w+")
 _FUNCTION = re.compile(r"(?:[^\[]*::)?(\w+)")
 _EXPANDED = re.compile(r"(\w+?)_\d+(?:_\w*)?")
 """Names of `parameterized` and `ddt`: `test_days_0_leap`."""
+_OF_TESTS = re.compile(r"(?:^|[/_])(?:tests?|testing|conftest)(?:[/_.]|$)")
+"""A path that says that it is of tests. What a product's functions assert states no test's expectation."""
 
 
 @dataclass(slots=True)
@@ -110,6 +112,36 @@ def _owner(name: str) -> str:
     return ".".join(name.partition("[")[0].split("::")[1:-1])
 
 
+def helped_by(source: Source) -> list[str]:
+    """Paths of the files of tests that a file of tests may import functions or base classes from.
+
+    `check(f(2), 4)` states an expectation if there is a `def check(result, expected)` with an assertion.
+    """
+    found: list[str] = []
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Import):
+            found += (path for name in node.names for path in _paths(source, 0, name.name))
+        elif isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            names = [module, *(f"{module}.{name.name}".lstrip(".") for name in node.names)]
+            found += (path for name in names for path in _paths(source, node.level, name))
+    return [path for path in dict.fromkeys(found) if _OF_TESTS.search(path) and path != source.path]
+
+
+def _imported(source: Source, names: Set[str]) -> Iterator[str]:
+    """Paths of the modules that these names may be imported from."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ImportFrom) and any((name.asname or name.name) in names for name in node.names):
+            yield from _paths(source, node.level, node.module or "")
+
+
+def _paths(source: Source, level: int, module: str) -> Iterator[str]:
+    here = posixpath.dirname(source.path)
+    for top in ["/".join([here, *[".."] * (level - 1)])] if level else ["", here]:
+        stem = posixpath.normpath(posixpath.join(top, *module.split(".")))
+        yield from (f"{stem}.py", f"{stem}/__init__.py")
+
+
 def _bases_of(source: Source, owners: Set[str]) -> Iterator[str]:
     classes = dict(_classes(source.tree.body))
     bases, waiting = set[str](), [owner for owner in owners if owner in classes]
@@ -117,13 +149,7 @@ def _bases_of(source: Source, owners: Set[str]) -> Iterator[str]:
         above = [base for base in classes.pop(waiting.pop(), ()) if base not in bases]
         bases.update(above)
         waiting += above
-    here = posixpath.dirname(source.path)
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.ImportFrom) and any((name.asname or name.name) in bases for name in node.names):
-            tops = ["/".join([here, *[".."] * (node.level - 1)])] if node.level else ["", here]
-            for top in tops:
-                stem = posixpath.normpath(posixpath.join(top, *(node.module or "").split(".")))
-                yield from (f"{stem}.py", f"{stem}/__init__.py")
+    yield from _imported(source, bases)
 
 
 class _Index:

@@ -19,7 +19,7 @@ from sandbox_server.grading.variants.cases import (
     tests_of,
 )
 from sandbox_server.grading.variants.expected import Scope
-from sandbox_server.grading.variants.finding import Found, find, functions
+from sandbox_server.grading.variants.finding import Found, find, functions, helped_by
 from sandbox_server.grading.variants.known import Known, Places, marked
 from sandbox_server.grading.variants.sites import expectations, literal_variants, scope_of, variants_of
 
@@ -34,27 +34,34 @@ def units(
     *,
     seed: str,
     base: Mapping[str, bytes] | None = None,
+    beside: Mapping[str, bytes] | None = None,
 ) -> list[Unit]:
     """Units of the tests in `fixed` (F2P), by name; tests in `kept` (P2P) stay unaltered.
 
-    `base`: the same files in the repository. The same arguments give the same variants.
+    `base`: the same files in the repository. `beside`: other files, which they may import helpers from. The same
+    arguments give the same variants.
     """
     rng = Random(seed)
     pools = _Pools()
     known = Known(_sources(base or {}))
     fixed, kept = list(fixed), list(kept)
-    made = [
-        unit for found in find(_sources(files), fixed, kept) for unit in _units(found, pools, known.places(found), rng)
-    ]
+    sources = _sources(files, beside or {})
+    made = [unit for found in find(sources, fixed, kept) for unit in _units(found, pools, known.places(found), rng)]
     return [*made, *curly.units(files, fixed, kept, rng, base=base or {}, most=MOST_VARIANTS)]
 
 
-def unnamed_units(files: Mapping[str, bytes], *, seed: str, base: Mapping[str, bytes] | None = None) -> list[Unit]:
-    """Units of all test functions in `files`, for rows that name no tests; `base` as in `units`."""
+def unnamed_units(
+    files: Mapping[str, bytes],
+    *,
+    seed: str,
+    base: Mapping[str, bytes] | None = None,
+    beside: Mapping[str, bytes] | None = None,
+) -> list[Unit]:
+    """Units of all test functions in `files`, for rows that name no tests; `base` and `beside` as in `units`."""
     rng = Random(seed)
     pools = _Pools()
     known = Known(_sources(base or {}))
-    found = [one for source in _sources(files) for one in functions(source)]
+    found = [one for source in _sources(files, beside or {}) for one in functions(source)]
     return [unit for one in found if (unit := _with_cases(one, pools, known.places(one), rng)).variants]
 
 
@@ -80,9 +87,19 @@ class _Pools:
         return self._by_path[source.path]
 
 
-def _sources(files: Mapping[str, bytes]) -> list[Source]:
+def helping(files: Mapping[str, bytes]) -> list[str]:
+    """Paths that `files` may import helpers from and that are not among them."""
+    return sorted({path for source in _sources(files) for path in helped_by(source)} - files.keys())
+
+
+def _sources(files: Mapping[str, bytes], beside: Mapping[str, bytes] | None = None) -> list[Source]:
+    """`files` that are Python; `beside`: other ones that these may import from, None if that does not matter."""
     found = (Source.of(path, text) for path, text in sorted(files.items()) if path.endswith(".py"))
-    return [source for source in found if source is not None]
+    sources = [source for source in found if source is not None]
+    if beside is None:
+        return sources
+    there = {source.path: source for source in (*_sources(beside), *sources)}
+    return [replace(source, beside=[there[path] for path in helped_by(source) if path in there]) for source in sources]
 
 
 def _units(found: Found, pools: _Pools, known: Places, rng: Random) -> Iterator[Unit]:

@@ -3,7 +3,7 @@
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -145,14 +145,30 @@ def sites(source: Source, body: Iterable[ast.stmt], helpers: Helpers | None = No
 
 
 def _helpers(source: Source) -> Helpers:
-    """Functions other than tests, of whose name there is only one, that have parameters for what is expected."""
+    """Functions other than tests, of whose name there is only one, that have parameters for what is expected.
+
+    Those of the file, and of the files of tests that it imports from.
+    """
+    found: dict[str, Helper] = {}
+    names = Counter[str]()
+    for one in (source, *source.beside):
+        defined, helping = one.once(_defined_helpers)
+        found |= {name: helper for name, helper in helping.items() if not names[name]}
+        names.update(defined)
+    return {name: helper for name, helper in found.items() if names[name] == 1}
+
+
+def _defined_helpers(source: Source) -> tuple[Set[str], Helpers]:
+    """Names of all functions but tests, and those of them that are helpers."""
     defined = [
         node
         for node in ast.walk(source.tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("test")
     ]
     alone = {name for name, count in Counter(node.name for node in defined).items() if count == 1}
-    return {node.name: helper for node in defined if node.name in alone and (helper := _helper(source, node)).expected}
+    unique = [node for node in defined if node.name in alone]
+    helpers = {node.name: helper for node in unique if (helper := _helper(source, node)).expected}
+    return {node.name for node in defined}, helpers
 
 
 def _helper(source: Source, function: Function) -> Helper:

@@ -5,7 +5,7 @@ What is misread costs variants only: each is tried with gold before it is used.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sandbox_server.grading.variants.lexing import CPP, Token, lexed
 from sandbox_server.grading.variants.ruby import AROUND, TITLED, lexed_ruby
@@ -16,6 +16,7 @@ _TITLED = frozenset({"it", "test", "specify", "fit"})
 _FILLED = re.compile(r"\$\{[^}]*\}|%[sdifjopc#]|\$[A-Za-z_][\w.]*")
 """What a title's values come in: those of a template, and those of a table's row (jest, vitest)."""
 _FILLED_RUBY = re.compile(r"#\{[^}]*\}")
+_PROVIDER = re.compile(r"@dataProvider[ \t]{1,9}([A-Za-z_]\w{0,99})\b(?![:\\])")
 _TITLED_CPP = frozenset({"TEST_CASE", "SECTION", "SUBCASE", "SCENARIO"})
 _NAMED_CPP = re.compile(r"(?:TYPED_)?TEST(?:_[FP])?")
 
@@ -33,6 +34,8 @@ class Code:
     """Word -> numbers of its tokens."""
     titles: Sequence[tuple[Sequence[str], range]]
     """The blocks such as `it("adds", () => {...})`, with their titles, cut where values come in."""
+    providers: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Method of PHP -> methods of the file that give it its rows."""
 
     @classmethod
     def of(cls, path: str, text: bytes) -> "Code":
@@ -62,7 +65,7 @@ class Code:
         if path.endswith(CPP):  # the block stands behind the call, and is no part of it
             behind = ((title, body.stop + 1) for title, body in blocks)
             blocks = [(title, range(at, closing[at] + 1)) for title, at in behind if at in closing]
-        return cls(path, tokens, closing, places, blocks)
+        return cls(path, tokens, closing, places, blocks, _providers(found) if path.endswith(".php") else {})
 
     def text(self, at: int) -> str:
         """Text of a token; "" beyond the ends."""
@@ -93,6 +96,15 @@ class Code:
         words = _names(name, self.path)
         found = ([*self._declared(word, whole)] for whole in (False, True) for word in words)
         return next(filter(None, found), [])
+
+    def provided(self, name: str) -> list[tuple[str, range]]:
+        """The method of PHP that test `name` may refer to, with each function that gives it its rows."""
+        return [
+            (word, body)
+            for word in self._prettified(name)
+            for provider in self.providers.get(word, ())
+            for body in self._declared(provider, whole=False)
+        ]
 
     def _declared(self, word: str, whole: bool) -> Iterator[range]:
         """The functions of this name; `whole`: the classes."""
@@ -127,7 +139,8 @@ class Code:
         named = (
             [word for word in plain if plain[word] == _plain(one)] for one in (title, title.partition(" with ")[0])
         )
-        return next(filter(None, named), [])
+        found = next(filter(None, named), [])
+        return [word for word in found if word.startswith("test")] or found
 
     def _titled(self, name: str) -> list[range]:
         """The blocks with the longest title that `name` ends with."""
@@ -141,6 +154,22 @@ class Code:
 def read(path: str, text: bytes) -> list[Token]:
     """The tokens and comments of a file whose name ends with one of `lexing.SUFFIXES`."""
     return lexed_ruby(text.decode("latin-1")) if path.endswith(".rb") else lexed(path, text)
+
+
+def _providers(found: Sequence[Token]) -> dict[str, Sequence[str]]:
+    """By `#[DataProvider('cases')]` and by `@dataProvider cases`; those of other classes are left out."""
+    providers: dict[str, Sequence[str]] = {}
+    waiting: list[str] = []
+    for at, token in enumerate(found[:-2]):
+        if token.kind == "comment":
+            waiting += _PROVIDER.findall(token.text)
+        elif token.text == "DataProvider" and found[at + 2].kind == "string":
+            waiting.append(found[at + 2].text[1:-1])
+        elif token.text == "function" or token.text in "{}":
+            if token.text == "function" and waiting:
+                providers[found[at + 1].text] = tuple(waiting)
+            waiting = []
+    return providers
 
 
 def _plain(name: str) -> str:

@@ -188,3 +188,110 @@ def test_reading_takes_linear_time(piece: str) -> None:
         began = time.process_time()
         made(path, text, ["b"])
         assert time.process_time() - began < 5, path
+
+
+PROVIDED = b"""<?php
+final class SumTest extends TestCase
+{
+    /**
+     * @dataProvider provideSums
+     */
+    public function testAdds(int $expected, int $a, int $b = 0): void
+    {
+        $this->assertSame($expected, add($a, $b));
+    }
+
+    public static function provideSums(): iterable
+    {
+        yield 'two' => [50, 20, 30];
+        yield [70, 30, 40];
+        yield [['x' => 90, 'y' => "word"], 'b' => 4];
+        yield 'made' => [sum(1, 2), 3];
+    }
+
+    #[DataProvider('cases')]
+    public function testNames(string $text, $shown) { self::assertEquals($shown, name($text)); }
+
+    public static function cases(): array
+    {
+        return [
+            ['a', 'wood'],
+            'with "it"' => ['b', 'tree'],
+            array('c', 'leaf'),
+            ['expected' => 1, 'text' => 'd', 'shown' => 'root'],
+        ];
+    }
+
+    #[DataProvider('many')]
+    public function testMany($text, $shown) { self::assertEquals($shown, name($text)); }
+
+    public static function many(): iterable
+    {
+        foreach ([1, 2] as $n) {
+            yield ["a$n", 7];
+        }
+        yield 'last' => ['b', 8];
+    }
+
+    /** @dataProvider \\Other\\Cases::all */
+    public function testElsewhere($text, $shown) { self::assertEquals($shown, name($text)); }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ('Sum > Adds with data set "two"', {"50"}),
+        ("Sum > Adds with data set #0", {"70"}),
+        ("Sum > Adds with #0", {"70"}),
+        ("Sum > Adds with data set #1", {"90", '"word"'}),
+        ("Sum > Names with data set #0", {"'wood'"}),
+        ("Sum > Names with data set #1", {"'leaf'"}),
+        ("Sum > Names with data set #2", {"'root'"}),
+        ('Sum > Names with data set "with "it""', {"'tree'"}),
+        ('Sum > Many with data set "last"', {"8"}),
+    ],
+)
+def test_rows_of_data_providers_are_altered(name: str, expected: set[str]) -> None:
+    """PHPUnit's tests of many cases had no false tests: what they expect stands in another method."""
+    text = quiet("t/SumTest.php", PROVIDED, [name])
+    (unit,) = made("t/SumTest.php", text, [name])
+    assert unit.tests == (name,) and changed(unit, text) == expected
+    # the other rows may be tests that must stay
+    kept = ["Sum > Adds with data set #7", "Sum > Names with data set #7", "Sum > Many with data set #7"]
+    assert [changed(one, text) for one in units({"t/SumTest.php": text}, [name], kept, seed="1")] == [expected]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        'Sum > Adds with data set "made"',
+        'Sum > Adds with data set "none"',
+        "Sum > Adds with data set #9",
+        "Sum > Adds",
+        "Sum > Many with data set #0",
+        "Sum > Elsewhere with data set #0",
+    ],
+)
+def test_rows_that_cannot_be_told_are_left(name: str) -> None:
+    assert not made("t/SumTest.php", PROVIDED, [name])
+
+
+def test_rows_that_the_repository_has_are_public() -> None:
+    name = "Sum > Names with data set #0"
+    (unit,) = made("t/SumTest.php", PROVIDED, [name], PROVIDED)
+    assert unit.public
+    (unit,) = made("t/SumTest.php", PROVIDED, [name], PROVIDED.replace(b"            ['a', 'wood'],\n", b""))
+    assert not unit.public
+
+
+def test_tests_that_share_a_row_are_altered_together() -> None:
+    more = PROVIDED.replace(
+        b"cases')]\n", b"cases')]\n    public function testAlso($a, $shown) { same($a, $shown); }\n", 1
+    )
+    more = more.replace(
+        b"    public function testNames", b"    #[DataProvider('cases')]\n    public function testNames"
+    )
+    names = ["Sum > Names with data set #0", "Sum > Also with data set #0"]
+    assert [unit.tests for unit in made("t/SumTest.php", more, names)] == [tuple(names)]

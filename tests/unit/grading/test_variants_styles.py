@@ -7,7 +7,7 @@ import pytest
 
 from sandbox_server.grading.variants.base import Unit, edited
 from sandbox_server.grading.variants.finding import inherited_from
-from sandbox_server.grading.variants.making import units
+from sandbox_server.grading.variants.making import helping, units
 
 _PATH = "tests/test_a.py"
 
@@ -333,3 +333,52 @@ def test_an_assertion_without_a_value_is_made_false_for_any_code(imported: str, 
     assert bool(made) is bool(false)
     for one in made:
         assert re.search(rf"    {false}", one) and one.count("\n") == text.count(b"\n")
+
+
+_CHECKS = """
+    def check(text, expected, *, loud=False):
+        assert parse(text) == expected
+
+    def opened(path):
+        assert path.exists()
+
+    class Base(TestCase):
+        def assert_shown(self, value, text):
+            self.assertEqual(show(value), text)
+    """
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("from tests.checks import check\n\ndef test_get():\n    check('a 4', 17)", "check('a 4', \\d+)"),
+        ("from .checks import check as ok, check\n\ndef test_get():\n    check('a 4', 17)", "check('a 4', \\d+)"),
+        ("from . import checks\n\ndef test_get():\n    checks.check('a 4', 17)", "checks.check('a 4', \\d+)"),
+        (
+            "import checks\n\ndef test_get():\n    checks.check('a 4', expected=17)",
+            "checks.check('a 4', expected=\\d+)",
+        ),
+        (
+            "from tests import checks\n\nclass TestA(checks.Base):\n"
+            "    def test_get(self):\n        self.assert_shown(4, 'word')",
+            "self.assert_shown\\(4, '(?!word)\\w+'\\)",
+        ),
+    ],
+)
+def test_helpers_of_other_files_of_tests_compare(text: str, lines: str) -> None:
+    """Code that forged such tests alone was paid: nothing in their own file says what is compared."""
+    beside = {"tests/checks.py": textwrap.dedent(_CHECKS).encode()}
+    assert list(beside) == [path for path in helping({_PATH: text.encode()}) if path in beside]
+    owner = "TestA::" if "TestA" in text else ""
+    name = f"{_PATH}::{owner}test_get"
+    (unit,) = units({_PATH: text.encode()}, [name], [], seed="7", beside=beside)
+    pattern = lines.replace("('a", r"\('a").replace("+)", r"+\)")
+    values = [line for line in changed(text, unit) if re.fullmatch(pattern, line)]
+    assert len(values) > 1 and "17" not in "".join(values), changed(text, unit)
+    # a function of the file's own takes the other's place, and two files' one name may be either's
+    own = f"{text}\n\ndef check(text, other):\n    pass\n\ndef assert_shown(self, value, other):\n    pass\n"
+    assert not [one for one in units({_PATH: own.encode()}, [name], [], seed="7", beside=beside) if changed(own, one)]
+
+
+def test_what_a_product_asserts_says_nothing_of_a_test() -> None:
+    assert "calc/sums.py" not in helping({_PATH: b"from calc.sums import check\n\ndef test_a():\n    check(2, 4)"})
