@@ -28,14 +28,23 @@ find . -path ./.git -prune -o -name .git -prune -print0 -o -type f -newerct "$3"
   || git read-tree "$(< "$own/base")"
 if [[ -s $GIT_INDEX_FILE.inner ]]; then
   # Git would store each as a link to a commit that nobody else has; take its files instead. Links of the base stay. Leave
-  # out a further work tree of the same repository (`git worktree add`): its tests would be collected beside the true ones.
+  # out a further work tree of the same repository (`git worktree add`) and a clone or copy of it, as the benchmark's own
+  # diff does: its tests would be collected beside the true ones.
+  mapfile -d '' -t based < <(git ls-files -z | head -z -n 200)
+  is_copy() {  # whether folder $1 has three quarters of the base's first files
+    local name there=0
+    for name in "${based[@]}"; do
+      [[ ! -e $1/$name && ! -L $1/$name ]] || ((++there))
+    done
+    ((there * 4 >= ${#based[@]} * 3 && there > 2))
+  }
   links=$'\n'$(git -c core.quotePath=false ls-files -s | sed -n 's/^160000 [^\t]*\t//p')$'\n'
   while IFS= read -r -d '' inner; do
     outer=${inner#./} outer=${outer%/.git}
     [[ $links == *$'\n'"$outer"$'\n'* ]] && continue
-    if [[ -f $inner && ! -L $inner && $(head -c 4096 -- "$inner" | tr -d '\0') == "gitdir: "*/worktrees/* \
-      && -z $(git --literal-pathspecs ls-files -- "$outer") ]]; then
-      inner=$outer
+    if [[ -f $inner && ! -L $inner && $(head -c 4096 -- "$inner" | tr -d '\0') == "gitdir: "*/worktrees/* ]] \
+      || is_copy "$outer"; then
+      [[ -n $(git --literal-pathspecs ls-files -- "$outer") ]] || inner=$outer
     fi
     rm -rf -- "$inner"
   done < "$GIT_INDEX_FILE.inner" || :  # ignore what a process of the agent removes meanwhile

@@ -158,6 +158,23 @@ def test_a_second_work_tree_stays_out(live: Server) -> None:
     assert names == {b"x", b"other/y"}
 
 
+def test_a_clone_of_the_repository_stays_out(live: Server) -> None:
+    """An agent that compares with the base by a clone beside its work got 0.0 for a right fix, as by a work tree.
+
+    Another repository stays in, also one with files of the same names.
+    """
+    sid = live.begin(UNGRADED)
+    live.run(
+        sid,
+        f"{_ME}; echo x > x; git add x; git commit -qm x; git clone -q . clone; cp -r clone /tmp/c; mkdir deep;"
+        " cp -r /tmp/c deep/copy; rm -r deep/copy/README.md; git -C clone rm -q README.md; cp -r /tmp/c/.git ledger/;"
+        " mkdir other; cp -r README.md /tmp/c/.git other; git init -q empty",
+    )
+    live.finish(sid)
+    names = {line.split(b" b/")[-1] for line in live.patch(sid).splitlines() if line.startswith(b"diff --git")}
+    assert names == {b"x", b"other/README.md"}
+
+
 def test_a_patch_that_is_too_large(live: Server) -> None:
     """A huge tree crashes the service, or counts as an empty patch."""
     sid = live.begin()
