@@ -157,7 +157,8 @@ def screen(patch: bytes, instance: TaskInstance, policy: RunnerFilePolicy) -> Sc
     found = {section: _runner_paths(section, shadows, named) - allowed for section in sections}
     runner_files = tuple(sorted(frozenset().union(*found.values())))
     replaced = allowed | instance.files.keys()
-    own = own_tests(sections, replaced, instance.fail_to_pass) if policy == "strip" else frozenset[str]()
+    tests = instance.fail_to_pass, instance.pass_to_pass
+    own = own_tests(sections, replaced, *tests) if policy == "strip" else frozenset[str]()
     if policy != "strip" or not (runner_files or own):
         return Screened(patch, runner_files, ())
     kept = b"".join(section.text for section in sections if not found[section] and not own & section.paths)

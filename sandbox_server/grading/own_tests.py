@@ -1,6 +1,7 @@
 """Finds the tests that a patch brings along in place of the row's, or where a log could not tell them apart. Pure.
 
-A row's failing tests may be in the repository already, and in no test patch: a patch that empties them fixes nothing.
+A row's tests may be in the repository already, and in no test patch: a patch that empties them fixes nothing, or hides
+what it has broken.
 In Go, Rust, JavaScript, TypeScript, Java, PHP and Ruby logs name tests without their file. In Go a second test of the
 same name in a package does not build; elsewhere the last line of that name counts, so a right fix with such a test of
 its own would seem to pass the false tests of its confirming run.
@@ -18,6 +19,8 @@ _TEST_FILE = re.compile(
 )
 """A file that runners of these languages take for tests."""
 
+_UNITTEST = re.compile(r"(\w+) \(([\w.]+)\)")
+
 # The text is a policy's, so nothing here is repeated without a bound.
 _FUNCTION = re.compile(r"\b(?:func(?: \([^()\n]{0,200}\))?|fn|void) {1,8}(\w{1,200}) ?[(<]")
 _TITLE = re.compile(
@@ -26,14 +29,21 @@ _TITLE = re.compile(
 )
 
 
-def own_tests(sections: Sequence[FileSection], allowed: frozenset[str], fixed: Sequence[str]) -> frozenset[str]:
-    """Paths of the tests in `sections` to leave out; `allowed`: paths that are replaced; `fixed`: names of F2P tests.
+def own_tests(
+    sections: Sequence[FileSection], allowed: frozenset[str], fixed: Sequence[str], kept: Sequence[str]
+) -> frozenset[str]:
+    """Paths of the tests in `sections` to leave out; `allowed`: paths that are replaced.
 
-    These are the files that `fixed` names, files with a test named like one of `fixed`, and all new files of tests,
-    unless a test file that was there, and stays, is changed too: it may need what is in them.
+    `fixed`, `kept`: names of F2P and P2P tests. Left out are the files that both name, files with a test named like
+    one of `fixed`, and all new files of tests, unless a test file that was there, and stays, is changed too: it may
+    need what is in them.
     """
-    files = named_files(fixed)
-    out = [section.paths for section in sections if files & section.paths]
+    files, modules = named_files((*fixed, *kept)), _named_modules((*fixed, *kept))
+    out = [
+        section.paths
+        for section in sections
+        if files & section.paths or any(not modules.isdisjoint(_modules(path)) for path in section.paths)
+    ]
     tests = [section for section in sections if any(map(_TEST_FILE.fullmatch, section.paths))]
     named = {section for section in tests if section.new - allowed and _has_one_of(section, fixed)}
     if any(section.old - allowed for section in tests if section not in named):
@@ -47,6 +57,23 @@ def named_files(names: Iterable[str]) -> frozenset[str]:
     """The files of Python that hold the tests of these names, as far as the names tell (`tests/test_a.py::test_b`)."""
     split = (name.partition("::") for name in names)
     return frozenset(path for path, mark, _ in split if mark and path.endswith(".py"))
+
+
+def _named_modules(names: Iterable[str]) -> frozenset[str]:
+    """The modules, with slashes, that unittest's names tell: `test_a (forms.tests.Tests)`."""
+    found = set()
+    for match in filter(None, map(_UNITTEST.fullmatch, names)):
+        parts = match[2].split(".")
+        parts = parts[:-1] if parts[-1] == match[1] else parts
+        found.add("/".join(parts[:-1]))
+    return frozenset(found - {""})
+
+
+def _modules(path: str) -> Iterable[str]:
+    """The names that the file of Python may have as a module, with slashes."""
+    if path.endswith(".py"):
+        parts = path.removesuffix(".py").removesuffix("/__init__").split("/")
+        yield from ("/".join(parts[at:]) for at in range(len(parts)))
 
 
 def _has_one_of(section: FileSection, fixed: Sequence[str]) -> bool:

@@ -276,3 +276,21 @@ def test_own_tests_are_looked_for_in_linear_time(text: str) -> None:
     began = time.process_time()
     screen(b"".join(edit(path, text) for path in ("a_test.go", "a.test.js")), task, "strip")
     assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("tests/test_a.py::T::test_b[x - y]", "tests/test_a.py"),
+        ("test_b (forms.tests.Tests)", "tests/forms/tests.py"),
+        ("test_b (forms.tests.Tests.test_b)", "tests/forms/tests/__init__.py"),
+        ("test_b (test_a.T)", "test_a.py"),
+    ],
+)
+def test_a_test_that_must_go_on_passing_cannot_be_edited(name: str, path: str) -> None:
+    """With its P2P tests emptied, a patch that broke what they test was resolved, and confirmed."""
+    task = instance().model_copy(update={"pass_to_pass": (name,)})
+    fix = edit("lib.py") + edit("forms/models.py") + edit("my_tests.py") + edit("tests/test_kept.py")
+    assert screen(fix + edit(path), task, "strip").stripped == (path,)
+    assert screen(fix + edit(path), task.model_copy(update={"test_patch": edit(path).decode()}), "strip").stripped == ()
+    assert screen(fix + edit(path), task, "flag").stripped == ()
