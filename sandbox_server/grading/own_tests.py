@@ -19,7 +19,7 @@ _TEST_FILE = re.compile(
 )
 """A file that runners of these languages take for tests."""
 
-_UNITTEST = re.compile(r"(\w+) \(([\w.]+)\)")
+_UNITTEST = re.compile(r"(test\w*) \(([\w.]+)\)")
 
 # The text is a policy's, so nothing here is repeated without a bound.
 _FUNCTION = re.compile(r"\b(?:func(?: \([^()\n]{0,200}\))?|fn|void) {1,8}(\w{1,200}) ?[(<]")
@@ -38,6 +38,7 @@ def own_tests(
     one of `fixed`, and all new files of tests, unless a test file that was there, and stays, is changed too: it may
     need what is in them.
     """
+    kept = [name for name in kept if not _is_doctest(name)]  # its file is the product's, and a fix may change it
     files, modules = named_files((*fixed, *kept)), _named_modules((*fixed, *kept))
     out = [
         section.paths
@@ -57,6 +58,12 @@ def named_files(names: Iterable[str]) -> frozenset[str]:
     """The files of Python that hold the tests of these names, as far as the names tell (`tests/test_a.py::test_b`)."""
     split = (name.partition("::") for name in names)
     return frozenset(path for path, mark, _ in split if mark and path.endswith(".py"))
+
+
+def _is_doctest(name: str) -> bool:
+    """Whether pytest names a document of a module so: `calc/sums.py::calc.sums.add`."""
+    path, _, rest = name.partition("::")
+    return "." in rest.partition("[")[0] or rest == posixpath.basename(path).removesuffix(".py")
 
 
 def _named_modules(names: Iterable[str]) -> frozenset[str]:

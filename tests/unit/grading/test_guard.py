@@ -294,3 +294,11 @@ def test_a_test_that_must_go_on_passing_cannot_be_edited(name: str, path: str) -
     assert screen(fix + edit(path), task, "strip").stripped == (path,)
     assert screen(fix + edit(path), task.model_copy(update={"test_patch": edit(path).decode()}), "strip").stripped == ()
     assert screen(fix + edit(path), task, "flag").stripped == ()
+
+
+@pytest.mark.parametrize("name", ["calc/sums.py::calc.sums.add", "sums.py::sums", "add (calc.sums)", "a b", "x.py"])
+def test_the_product_whose_documents_are_tested_may_be_edited(name: str) -> None:
+    """A fix in another file than gold's would be left out."""
+    task = instance().model_copy(update={"pass_to_pass": (name,)})
+    for path in ("calc/sums.py", "sums.py", "calc/__init__.py", "x.py"):
+        assert screen(edit(path), task, "strip").stripped == ()
