@@ -19,6 +19,7 @@ _TEST_FILE = re.compile(
 )
 """A file that runners of these languages take for tests."""
 
+_OF_TESTS = re.compile(r"(?:^|[/_])tests?(?:[/_.]|$)")
 _UNITTEST = re.compile(r"(test\w*) \(([\w.]+)\)")
 
 # The text is a policy's, so nothing here is repeated without a bound.
@@ -39,11 +40,15 @@ def own_tests(
     need what is in them.
     """
     kept = [name for name in kept if not _is_doctest(name)]  # its file is the product's, and a fix may change it
-    files, modules = named_files((*fixed, *kept)), _named_modules((*fixed, *kept))
+    files = frozenset(map(posixpath.normpath, named_files((*fixed, *kept))))
+    # the tests may be run in a folder of the repository: their names begin there
+    ends = {path for path in files if _OF_TESTS.search(path)} | {
+        f"{name}.py" for name in _named_modules((*fixed, *kept))
+    }
     out = [
         section.paths
         for section in sections
-        if files & section.paths or any(not modules.isdisjoint(_modules(path)) for path in section.paths)
+        if files & section.paths or any(not ends.isdisjoint(_ends(path)) for path in section.paths)
     ]
     tests = [section for section in sections if any(map(_TEST_FILE.fullmatch, section.paths))]
     named = {section for section in tests if section.new - allowed and _has_one_of(section, fixed)}
@@ -76,10 +81,11 @@ def _named_modules(names: Iterable[str]) -> frozenset[str]:
     return frozenset(found - {""})
 
 
-def _modules(path: str) -> Iterable[str]:
-    """The names that the file of Python may have as a module, with slashes."""
+def _ends(path: str) -> Iterable[str]:
+    """The path of a file of Python from each of its folders on; that of a package as if it were a module."""
     if path.endswith(".py"):
-        parts = path.removesuffix(".py").removesuffix("/__init__").split("/")
+        parts = path.removesuffix("/__init__.py").split("/")
+        parts[-1] = parts[-1].removesuffix(".py") + ".py"
         yield from ("/".join(parts[at:]) for at in range(len(parts)))
 
 

@@ -285,6 +285,8 @@ def test_own_tests_are_looked_for_in_linear_time(text: str) -> None:
         ("test_b (forms.tests.Tests)", "tests/forms/tests.py"),
         ("test_b (forms.tests.Tests.test_b)", "tests/forms/tests/__init__.py"),
         ("test_b (test_a.T)", "test_a.py"),
+        ("tests/test_a.py::test_b", "lib/tests/test_a.py"),
+        ("./tests/test_a.py::test_b", "tests/test_a.py"),
     ],
 )
 def test_a_test_that_must_go_on_passing_cannot_be_edited(name: str, path: str) -> None:
