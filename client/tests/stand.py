@@ -56,6 +56,8 @@ class Stand:
         self.delay_s = 0.0
         self.together: dict[str, threading.Barrier] = {}
         """Path -> where its requests wait for each other before they are answered."""
+        self.held: dict[str, threading.Event] = {}
+        """Path -> the answers to it wait for this event."""
         self.key: str = ""
         self.faults: dict[str, deque[Fault]] = {}
         self.answers: dict[str, deque[dict[str, Any]]] = {}
@@ -123,6 +125,17 @@ class Stand:
     def answer(self, path: str, *answers: dict[str, Any]) -> None:
         self.answers.setdefault(path, deque()).extend(answers)
 
+    def hold(self, path: str) -> threading.Event:
+        """Answer no request to `path` until the event is set."""
+        return self.held.setdefault(path, threading.Event())
+
+    def until_seen(self, path: str, times: int = 1, within_s: float = 60.0) -> None:
+        """Wait until so many requests to `path` have arrived."""
+        end = time.monotonic() + within_s
+        while (seen := len(self.bodies(path))) < times:
+            assert time.monotonic() < end, f"{seen} of {times} requests to {path} within {within_s:g} s"
+            time.sleep(0.01)
+
     def bodies(self, path: str) -> list[dict[str, Any]]:
         return [seen.body for seen in self.seen if seen.path == path]
 
@@ -146,6 +159,8 @@ class Stand:
                     self.together[path].wait(60)
             if fault is None or fault.after_work:
                 time.sleep(self.delay_s)
+                if (let_go := self.held.get(path)) is not None:
+                    let_go.wait(60)  # a caller that blocks gets its answer, and the test fails
                 status, answer = self._work(path, body, handler.headers)
         finally:  # before its client can send another one
             with self._lock:

@@ -28,6 +28,7 @@ from sandbox_client import (
     Unreachable,
     instance_hash,
 )
+from sandbox_client.hosts import DICE
 from sandbox_client.transport import _retry_after_s
 
 FULL = Fault(503, json.dumps({"code": "no_capacity", "detail": "no slots", "retryable": True}).encode())
@@ -109,7 +110,7 @@ async def test_retry_after_is_honoured(client: SandboxClient, stand: Stand, faul
 async def test_retries_end(stand: Stand) -> None:
     """A service that stays full would hold its caller past the bound."""
     stand.fail("/process_action", *[FULL] * 99)
-    async with SandboxClient(stand.url, timeouts=Timeouts(retry_s=1.0)) as client:
+    async with SandboxClient(stand.url, timeouts=Timeouts(retry_s=2.0)) as client:
         began = time.monotonic()
         with pytest.raises(NoCapacity) as caught:
             await client.act("1", "x")
@@ -255,16 +256,17 @@ async def test_a_full_host_sends_the_start_to_another(stand: Stand) -> None:
     assert full.seen, "none of 20 calls began with the full host"
 
 
-async def test_nobody_there(caplog: pytest.LogCaptureFixture) -> None:
+async def test_nobody_there(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """A service that is away would raise something that callers do not catch, after minutes without a word."""
+    monkeypatch.setattr(DICE, "uniform", min)  # attempts after 0, 0.2, 0.6 and 1.4 s
     url = f"http://someone:hush-hush@127.0.0.1:{closed_port()}"
-    async with SandboxClient(url, timeouts=Timeouts(start_s=0.5)) as client:
+    async with SandboxClient(url, timeouts=Timeouts(start_s=2.5)) as client:
         with pytest.raises(Unreachable) as caught:
             await client.start(1)
         assert not await client.healthy()
     assert "hush" not in f"{caught.value!r} {caught.value} {caplog.text}"
     (logged,) = [one.getMessage() for one in caplog.records if one.name == "sandbox_client.transport"]
-    assert "/start_instance" in logged and logged.endswith("tried again, this one for up to 0.5 s")
+    assert "/start_instance" in logged and logged.endswith("tried again, this one for up to 2.5 s")
 
 
 @pytest.mark.parametrize("how", ["bearer", "basic"])

@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
+import httpx
 import pytest
 from bad_hosts import cut_off, dead, frozen
 from stand import Stand
 
 from sandbox_client import CallTimedOut, SandboxClient, SettingsError, Timeouts, Unreachable, hosts, transport
-from sandbox_client.hosts import MEMORY, HostMemory
+from sandbox_client.hosts import MEMORY, Host, HostMemory
 from sandbox_client.swedev_utils import call_observation_api, get_api, initialize_runtime
+from sandbox_client.transport import Request, Transport
 
-BOUND_S = 1.0
+BOUND_S = 3.0  # the stand keeps it on a busy machine too
 QUICK = Timeouts(start_attempt_s=BOUND_S, action_attempt_s=BOUND_S, finish_attempt_s=BOUND_S, reward_attempt_s=BOUND_S)
 
 
@@ -27,26 +30,33 @@ async def test_a_bad_host_costs_one_bound_once(
 ) -> None:
     """9 of 12 starts failed after their whole bound, and each later action hung again."""
     monkeypatch.setenv("SANDBOX_CONNECT_TIMEOUT_S", str(BOUND_S))
+    sent: list[tuple[str, str]] = []  # (host, idempotency key)
+    exchange = Transport._exchange
+
+    async def noted(self: Transport, host: Host, request: Request) -> httpx.Response:
+        sent.append((host.url, request.idempotency_key))
+        return await exchange(self, host, request)
+
+    monkeypatch.setattr(Transport, "_exchange", noted)
     with bad() as url:
         async with SandboxClient([url, stand.url], timeouts=QUICK) as client:
-            began = time.monotonic()
             sids = await asyncio.gather(*(client.start(1) for _ in range(12)))
-            first_s = time.monotonic() - began
-            began = time.monotonic()
+            first = sent.copy()
+            sent.clear()
             for sid in sids:
                 assert (await client.act(sid, "ls")).error is None
                 await client.finish(sid)
                 assert (await client.reward(sid)).verdict == "empty_patch"
-            later_s = time.monotonic() - began
     assert len(set(sids)) == 12
-    assert first_s < 6 * BOUND_S, first_s
-    assert later_s < 12 * BOUND_S, f"36 calls after it was known took {later_s:.2f} s"
+    assert any(host == url for host, _ in first), "none of 12 starts began with the bad host"
+    assert max(Counter(key for host, key in first if host == url).values()) == 1, "a start asked it twice"
+    assert [host for host, _ in sent] == [stand.url] * 36, "calls after it was known"
 
 
 async def test_a_host_that_froze_is_found_before_the_bound(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     """A start may take minutes, so its bound is long; a frozen host would hold it for all of that."""
     monkeypatch.setattr(transport, "_LOOK_AFTER_S", 0.2)
-    monkeypatch.setattr(transport, "_LOOK_S", 0.3)
+    monkeypatch.setattr(transport, "_LOOK_S", 1.5)
     with frozen() as url:
         async with SandboxClient([url, stand.url], timeouts=Timeouts(start_attempt_s=60)) as client:
             began = time.monotonic()
@@ -140,7 +150,7 @@ def test_the_drop_ins_bounds_are_settings(stand: Stand, monkeypatch: pytest.Monk
     """A service with another SANDBOX_COMMAND_TIMEOUT_S would be given up while it still works."""
     with frozen() as url:
         monkeypatch.setenv("SANDBOX_URL", f"{url},{stand.url}")
-        monkeypatch.setenv("SANDBOX_ACTION_ATTEMPT_S", "0.3")
+        monkeypatch.setenv("SANDBOX_ACTION_ATTEMPT_S", "1")
         began = time.monotonic()
         sid = "1"
         stand.solved[sid] = False
@@ -168,8 +178,9 @@ def test_looks_at_a_bad_host_are_seldom_and_one_at_a_time(monkeypatch: pytest.Mo
     assert claimed == [2.0, 6.0, 14.0, 30.0, 60.0, 90.0, 120.0]
 
 
-async def test_nobody_is_well() -> None:
+async def test_nobody_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hosts that all failed would never be asked again."""
+    monkeypatch.setattr(hosts.DICE, "uniform", min)  # pauses: no attempt begins just before the call's end
     urls = [dead(), dead()]
     for _ in range(2):
         async with SandboxClient(urls, timeouts=Timeouts(start_s=3)) as client:

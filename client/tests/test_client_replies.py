@@ -9,7 +9,6 @@ import random
 import subprocess
 import sys
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -100,23 +99,26 @@ def test_a_tensors_item_is_sent_and_a_sid_as_it_was_given(stand: Stand) -> None:
 @pytest.mark.filterwarnings("error")
 def test_it_is_sent_although_nobody_waits(stand: Stand, sid: str) -> None:
     """G2 forgets its postprocess, and the session would stay until its idle limit."""
-    stand.delay_s = 2
-    began = time.monotonic()
+    answer = stand.hold("/postprocess")
     call_postprocess_api(sid)
-    assert time.monotonic() - began < 1.8, "the main thread without a loop was blocked"
-    stand.delay_s = 0
+    assert not stand.ended, "the main thread without a loop was blocked until the answer"
+    stand.until_seen("/postprocess")
+    answer.set()
     initialize_runtime(1)["sid"]
     assert len(stand.bodies("/postprocess")) == 1
 
 
 async def test_a_running_loop_is_never_blocked_by_the_call(stand: Stand, sid: str) -> None:
     """All other rollouts of the worker would stand still."""
-    stand.delay_s = 2
-    began = time.monotonic()
+    answer = stand.hold("/postprocess")
     reply = call_postprocess_api(sid)
-    assert time.monotonic() - began < 1.8
-    await reply
-    assert time.monotonic() - began >= 2
+    assert not stand.ended, "the call returned with the answer, not before it"
+    await asyncio.to_thread(stand.until_seen, "/postprocess")
+    waiting = asyncio.ensure_future(asyncio.wait_for(reply, 60))
+    assert not (await asyncio.wait({waiting}, timeout=0.2))[0], "it was not waited for"
+    answer.set()
+    await waiting
+    assert stand.ended[sid] == 1
 
 
 async def test_to_thread_returns_when_it_is_done(stand: Stand, sid: str) -> None:
@@ -127,12 +129,13 @@ async def test_to_thread_returns_when_it_is_done(stand: Stand, sid: str) -> None
 
 async def test_a_cancelled_waiter_does_not_take_the_request_along(stand: Stand, sid: str) -> None:
     """A rollout that is cancelled in its end would leave the session open."""
-    stand.delay_s = 0.2
+    answer = stand.hold("/postprocess")
     waiter = asyncio.create_task(call_postprocess_api(sid))
-    await asyncio.sleep(0.1)
+    await asyncio.to_thread(stand.until_seen, "/postprocess")
     waiter.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiter
+    answer.set()
     for _ in range(400):
         if stand.ended[sid]:
             break

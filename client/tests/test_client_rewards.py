@@ -44,15 +44,15 @@ def test_beside_a_bad_host(
     stand: Stand, manager: type[SWEDevRewardManager], bad: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """7 to 10 of 16 solved rollouts were trained on as 0.0, unmasked."""
-    monkeypatch.setenv("SANDBOX_REWARD_ATTEMPT_S", "1")
-    monkeypatch.setenv("SANDBOX_CONNECT_TIMEOUT_S", "1")
+    monkeypatch.setenv("SANDBOX_REWARD_ATTEMPT_S", "3")
+    monkeypatch.setenv("SANDBOX_CONNECT_TIMEOUT_S", "3")
     with frozen() as frozen_url, cut_off() as cut_off_url:
         url = {"dead": dead(), "frozen": frozen_url, "cut_off": cut_off_url}[bad]
         monkeypatch.setenv("SANDBOX_URL", f"{url},{stand.url}")
         before = masked_rewards()
         began = time.monotonic()
         assert rewards(solved(stand), manager) == [1.0] * N
-        assert time.monotonic() - began < 12
+        assert time.monotonic() - began < 40, "16 rewards, one after the other"
     assert masked_rewards() == before
 
 
@@ -212,11 +212,12 @@ async def test_a_rollout_that_is_cut_off_ends_its_session(stand: Stand, how: str
     """Its session kept its slot for half an hour."""
     started, seen = asyncio.Event(), list[Any]()
     if how == "cancelled while it starts":
-        stand.delay_s = 0.3
+        answer = stand.hold("/start_instance")
     task = asyncio.create_task(_rollout(started, seen, ValueError("a bug") if how == "fails" else None))
     if how == "cancelled while it starts":
-        await asyncio.sleep(0.1)
+        await asyncio.to_thread(stand.until_seen, "/start_instance")
         task.cancel()
+        answer.set()
     elif how == "cancelled":
         await started.wait()
         task.cancel()

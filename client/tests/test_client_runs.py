@@ -63,8 +63,8 @@ async def test_the_end_of_a_run_waits_for_all_of_it(stand: Stand) -> None:
 
 async def test_a_run_says_that_it_lives(stand: Stand) -> None:
     """The service would end the sessions of a trainer that lives; or never those of one that does not."""
-    async with SandboxClient(stand.url, run="a") as client, client.keep_run_alive(0.4):
-        await asyncio.sleep(0.5)
+    async with SandboxClient(stand.url, run="a") as client, client.keep_run_alive(2.0):
+        await asyncio.to_thread(stand.until_seen, "/v1/runs/a/lease", 4)
     methods = [seen.headers["method"] for seen in stand.seen if seen.path == "/v1/runs/a/lease"]
     assert methods.count("PUT") >= 4 and methods[-1] == "DELETE" and methods.count("DELETE") == 1
 
@@ -82,13 +82,13 @@ async def test_a_batch_without_sessions(stand: Stand) -> None:
 
 
 TRAINER = """
-import asyncio, os, sys, time
+import asyncio, os, sys
 from sandbox_client import runs
 from sandbox_client.swedev_utils import initialize_runtime
 runs.end_at_start()
 runs.end_at_start()
 print(initialize_runtime(1)["sid"])
-time.sleep(0.5)
+sys.stdin.read()
 """
 
 
@@ -102,12 +102,18 @@ def test_a_trainer_begins_its_run_and_says_that_it_lives(stand: Stand) -> None:
         "SANDBOX_END_RUN_AT_START": "1",
         "SANDBOX_RUN_LEASE_S": "0.6",
     }
-    ends = []
+    ends, renewals = [], 0
     for more in ({}, {"SANDBOX_RUN_BEGUN": "1"}):
-        done = subprocess.run(
-            [sys.executable, "-c", TRAINER], env=variables | more, capture_output=True, text=True, timeout=60
-        )
-        assert done.returncode == 0, done.stderr
+        command, pipe = [sys.executable, "-c", TRAINER], subprocess.PIPE
+        with subprocess.Popen(
+            command, env=variables | more, stdin=pipe, stdout=pipe, stderr=pipe, text=True
+        ) as trainer:
+            try:
+                stand.until_seen("/v1/runs/grpo/lease", renewals := renewals + 3)
+                _, said = trainer.communicate("", timeout=60)
+            finally:
+                trainer.kill()
+        assert trainer.returncode == 0, said
         ends.append([seen.path for seen in stand.seen].count("/v1/runs/grpo/sessions"))
     assert ends == [1, 1]
     assert stand.seen[0].path == "/v1/runs/grpo/sessions"
