@@ -2,12 +2,14 @@
 
 import asyncio
 import os
+import re
 import signal
 import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -15,6 +17,7 @@ from sandbox_server.state import jobs
 from sandbox_server.state.connection import Connection
 from sandbox_server.state.jobs import GradingJobs
 from sandbox_server.state.keys import Keys
+from tests.waiting import eventually
 
 LOST_AFTER_S = 1.0
 WORKER = Path(__file__).with_name("job_worker.py")
@@ -50,15 +53,18 @@ class Worker:
         return True
 
 
-Open = Callable[[str], Awaitable[Worker]]
+class Open(Protocol):
+    """Begins one server's jobs; those of a server that is gone are taken over after `lost_after_s`."""
+
+    def __call__(self, node: str, lost_after_s: float = LOST_AFTER_S) -> Awaitable[Worker]: ...
 
 
 @pytest.fixture
 async def worker(url: str, connection: Connection, keys: Keys) -> AsyncIterator[Open]:
     workers: list[Worker] = []
 
-    async def open_one(node: str) -> Worker:
-        one = Worker(GradingJobs(url, connection, keys, node=node, lost_after_s=LOST_AFTER_S))
+    async def open_one(node: str, lost_after_s: float = LOST_AFTER_S) -> Worker:
+        one = Worker(GradingJobs(url, connection, keys, node=node, lost_after_s=lost_after_s))
         await one.jobs.open(one.work, one.room)
         workers.append(one)
         return one
@@ -86,10 +92,7 @@ async def test_each_is_done_and_nothing_of_it_stays(worker: Open, connection: Co
         await one.jobs.submit(str(number), "n1")
     await until(lambda: len(one.ended) == 50)
     assert Counter(one.begun).most_common(1)[0][1] == 1
-    for _ in range(100):
-        if await empty(connection, keys, "n1"):
-            break
-        await asyncio.sleep(0.02)
+    await eventually(lambda: empty(connection, keys, "n1"))
     assert await one.jobs.waiting("n1") == (0, 0)
     assert await one.jobs.submitted(["n1", "n2"]) == set()
     assert await connection.send("KEYS", keys.submitted("*")) == []
@@ -109,16 +112,38 @@ async def test_a_stream_that_nobody_reads_keeps_its_jobs(worker: Open, monkeypat
     assert await one.jobs.waiting("n2") == (6, 0)
 
 
-async def test_it_begins_at_once(worker: Open) -> None:
-    """The path through Redis must not delay a verdict; only the fastest jobs count, as the machine may be busy."""
+async def reads(connection: Connection) -> list[bytes]:
+    """The reads of streams that wait in Redis for a job."""
+    clients: bytes = await connection.send("CLIENT", "LIST")
+    return re.findall(rb"^.* flags=\w*b.* cmd=xreadgroup .*$", clients, re.M)
+
+
+async def test_it_begins_at_once(worker: Open, connection: Connection) -> None:
+    """The path through Redis must not delay a verdict: a read waits there, and ends with the job that comes.
+
+    Only the fastest jobs count, as the machine may be busy; on one that is slow throughout, all exchanges take longer.
+    """
     one = await worker("n1")
-    took = []
+    took, exchanges = [], []
     for number in range(20):
+        await until_reading(connection)
         began = time.monotonic()
         await one.jobs.submit(str(number), "n1")
         await until(lambda: len(one.begun) > number)  # noqa: B023 -- awaited within the round
         took.append(time.monotonic() - began)
-    assert sorted(took)[2] < 0.02
+        began = time.monotonic()
+        await connection.send("PING")
+        exchanges.append(time.monotonic() - began)
+    assert sorted(took)[2] < max(0.02, 20 * sorted(exchanges)[10]), (took, exchanges)
+
+
+async def until_reading(connection: Connection, *, ends: bool = False) -> None:
+    """Wait until a read of a stream waits in Redis; with `ends` until none does."""
+
+    async def met() -> bool:
+        return bool(await reads(connection)) != ends
+
+    await eventually(met)
 
 
 async def test_submitted_twice_done_once(worker: Open) -> None:
@@ -133,19 +158,23 @@ async def test_submitted_twice_done_once(worker: Open) -> None:
     one.go.set()
     await until(lambda: len(one.ended) == 2)
     assert sorted(one.begun) == ["7", "8"]
-    await asyncio.sleep(0.1)
+
+    async def settled() -> bool:
+        return not await one.jobs.submitted(["n1"])
+
+    await eventually(settled)
     await one.jobs.submit("7", "n1")  # its verdict was infra: once more
     await until(lambda: one.begun.count("7") == 2)
 
 
 async def test_long_work_stays_with_who_has_it(worker: Open) -> None:
     """A grading of half an hour would be restarted every 15 s."""
-    one, two = await worker("n1"), await worker("n2")
+    one, two = await worker("n1", lost_after_s=2), await worker("n2", lost_after_s=2)
     await two.jobs.help("n1")
     one.go.clear()
     two.go.clear()
     await one.jobs.submit("7", "n1")
-    await asyncio.sleep(4 * LOST_AFTER_S)
+    await asyncio.sleep(5)
     assert one.begun + two.begun == ["7"]
 
 
@@ -158,13 +187,12 @@ async def test_what_is_given_back_goes_to_another(worker: Open, connection: Conn
     await two.jobs.help("n1")
     await until(lambda: two.ended == ["7"])
     assert len(one.begun) <= 2  # the read that was under way when it was given back
-    await asyncio.sleep(0.1)
-    assert await empty(connection, keys, "n1")
+    await eventually(lambda: empty(connection, keys, "n1"))
 
 
 async def test_a_server_that_stops_gives_its_jobs_back_at_once(worker: Open) -> None:
     """A restart would delay every running grading until the server counts as dead."""
-    one, two = await worker("n1"), await worker("n2")
+    one, two = await worker("n1", lost_after_s=150), await worker("n2", lost_after_s=150)
     one.go.clear()
     for sid in ("1", "2", "3"):
         await one.jobs.submit(sid, "n1")
@@ -173,7 +201,7 @@ async def test_a_server_that_stops_gives_its_jobs_back_at_once(worker: Open) -> 
     await one.jobs.close()
     await two.jobs.help("n1")
     await until(lambda: sorted(two.ended) == ["1", "2", "3"])
-    assert time.monotonic() - began < LOST_AFTER_S
+    assert time.monotonic() - began < 50
     assert one.ended == []
 
 
@@ -216,7 +244,7 @@ async def test_killed_in_the_middle(worker: Open, url: str, keys: Keys) -> None:
     await two.jobs.submit("8", "n1")
     await two.jobs.help("n1")
     await until(lambda: sorted(two.ended) == ["7", "8"])
-    assert time.monotonic() - began < LOST_AFTER_S + 1
+    assert time.monotonic() - began < 20, "a job that nobody takes over stays for good"
     while await two.jobs.submitted(["n1"]):  # settled just after their work
         assert time.monotonic() - began < 30
         await asyncio.sleep(0.05)
@@ -245,7 +273,8 @@ async def test_after_all_connections_broke(worker: Open, connection: Connection,
     # taken by a reader that is nobody
     await one.jobs.hold("n1")
     await two.jobs.hold("n1")
-    await asyncio.sleep(1.2)
+    await two.jobs.hold("n2")
+    await until_reading(connection, ends=True)
     await one.jobs.submit("8", "n1")
     await connection.send("XREADGROUP", "GROUP", "graders", "nobody", "COUNT", "1", "STREAMS", keys.gradings("n1"), ">")
     end = time.monotonic() + 30  # some of LOST_AFTER_S; more of them on a busy machine
@@ -263,8 +292,9 @@ async def test_readers_that_are_gone(
     monkeypatch.setattr(jobs, "_READER_KEPT_MS", 0)
     stream = keys.gradings("n1")
     one = await worker("n1")
+    await until_reading(connection)
     await one.jobs.hold("n1")
-    await asyncio.sleep(1.2)  # the end of its last read
+    await until_reading(connection, ends=True)
     await one.jobs.submit("7", "n1")
     await connection.send("XGROUP", "CREATECONSUMER", stream, "graders", "idle")
     await connection.send("XREADGROUP", "GROUP", "graders", "busy", "COUNT", "1", "STREAMS", stream, ">")

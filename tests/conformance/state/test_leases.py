@@ -110,11 +110,11 @@ async def test_a_dead_servers_lease_ends(open_store: Open) -> None:
     """The session of a host that never comes back would be locked for ever."""
     dead, other = await open_store("n1", lease_s=0.5), await open_store("n2", lease_s=0.5)
     held = dead.lock("7", 5)
+    began = time.monotonic()
     await held.__aenter__()
     await dead.close()  # as a process that is gone: nothing renews, nothing releases
-    began = time.monotonic()
-    async with other.lock("7", 20):
-        assert time.monotonic() - began > 0.2
+    async with other.lock("7", 60):
+        assert time.monotonic() - began > 0.45, "it was taken before it ran out"
     await held.__aexit__(None, None, None)
 
 

@@ -1,7 +1,9 @@
 """Which nodes live, as the others see it: sessions of a dead one are taken over, those of a live one never."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -208,6 +210,24 @@ async def test_who_may_take_a_session_over(
     await ownership.nobodys(theirs)
 
 
+@contextlib.asynccontextmanager
+async def _beating(nodes: Nodes, record: NodeRecord) -> AsyncIterator[None]:
+    """The server sends a heartbeat, then more of them until the end of the block."""
+    await nodes.beat(replace(record, beats=1))
+
+    async def on() -> None:
+        for beats in itertools.count(2):
+            await asyncio.sleep(0.1)
+            await nodes.beat(replace(record, beats=beats))
+
+    beats = asyncio.create_task(on())
+    try:
+        yield
+    finally:
+        beats.cancel()
+        await asyncio.gather(beats, return_exceptions=True)
+
+
 async def test_a_name_has_one_server(nodes_of: Callable[..., Nodes], connection: Connection, keys: Keys) -> None:
     """Two hosts made from one image have the same name and URL, and ended each other's sessions."""
     record = NodeRecord(node="n", url="http://n", boot="n/1", place="one")
@@ -217,12 +237,9 @@ async def test_a_name_has_one_server(nodes_of: Callable[..., Nodes], connection:
     await take_name("n", second, place="one", beat_s=60)  # on the same data, whose lock proves that the first is dead
     await first.beat(record)
 
-    async def beats_on() -> None:
-        await asyncio.sleep(0.1)
-        await first.beat(replace(record, beats=1))
-
-    with pytest.raises(NodeNameTaken, match="http://n, is node n"):
-        await asyncio.gather(take_name("n", second, place="two", beat_s=0.2), beats_on())
+    async with _beating(first, record):
+        with pytest.raises(NodeNameTaken, match="http://n, is node n"):
+            await take_name("n", second, place="two", beat_s=0.5)
     await take_name("n", second, place="two", beat_s=0.05)  # the former server is silent since
     await connection.send("PEXPIRE", keys.node("n"), 1000)
     await asyncio.wait_for(take_name("n", second, place="two", beat_s=4), 3)  # and had been for 9 s: no wait
@@ -238,10 +255,7 @@ async def test_of_servers_that_start_at_once_one_gets_the_name(nodes_of: Callabl
     await take_name("n", second, place="one", beat_s=60)  # after a kill in its start it goes on at once
     await first.beat(record)
 
-    async def beats_on() -> None:
-        await asyncio.sleep(0.1)
-        await first.beat(replace(record, beats=1))
-
-    with pytest.raises(NodeNameTaken, match="is node n"):
-        await asyncio.gather(take_name("n", second, place="two", beat_s=0.2), beats_on())
+    async with _beating(first, record):
+        with pytest.raises(NodeNameTaken, match="is node n"):
+            await take_name("n", second, place="two", beat_s=0.5)
     assert await first.claim("three", 1), "the one that was refused has given it back"
