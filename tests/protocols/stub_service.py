@@ -100,6 +100,10 @@ class MemorySessions:
         self.closed: list[str] = []
         self.finished: list[str] = []
         self.start_s = 0.0
+        self.starting = 0
+        """Starts that have begun."""
+        self.given_up = 0
+        """Starts that were cancelled."""
         self.begun_when_cancelled = False
         self.reported: dict[str, tuple[object, object]] = {}
         self.observation = ""
@@ -122,9 +126,11 @@ class MemorySessions:
                 raise OverQuota("It has enough.", retry_after_s=7)
         if instance not in (HASH, "a__b-1"):
             raise UnknownInstance(f"No instance {instance}.")
+        self.starting += 1
         try:
             await asyncio.sleep(self.start_s)
         except asyncio.CancelledError:
+            self.given_up += 1
             if not self.begun_when_cancelled:
                 raise
         sid = str(2**52 + len(self.records))

@@ -113,7 +113,7 @@ def test_unknown_sessions_and_long_keys(http: httpx.Client, path: str) -> None:
 def test_a_batch_whose_client_hung_up_goes_to_its_end(wire: Wire, http: httpx.Client, path: str) -> None:
     """A batch whose client disconnects is still journaled, so that the retry does not run it again."""
     with pytest.raises(httpx.ReadTimeout):
-        http.post(path, json={"command": "slow"}, timeout=0.1)
+        http.post(path, json={"command": "slow"}, timeout=httpx.Timeout(60, read=0.1))
     end = time.monotonic() + 60
     while "slow" not in wire.sessions.finished:
         assert time.monotonic() < end

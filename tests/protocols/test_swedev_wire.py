@@ -244,11 +244,11 @@ def test_a_reward_has_every_field_with_its_type(http: httpx.Client, sid: str) ->
     assert '"reward": 1.0' in answer.text  # the stub gave the integer 1
 
 
-def _post_and_hang_up(wire: Wire, path: str, body: dict[str, object], after_s: float) -> None:
+def _post_and_hang_up(wire: Wire, path: str, body: dict[str, object], begun: Callable[[], bool]) -> None:
     raw = json.dumps(body).encode()
     with socket.create_connection(("127.0.0.1", wire.port)) as s:
         s.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(raw)) + raw)
-        time.sleep(after_s)
+        assert _eventually(begun)
 
 
 def _eventually(met: Callable[[], bool]) -> bool:
@@ -260,10 +260,10 @@ def _eventually(met: Callable[[], bool]) -> bool:
 
 def test_a_start_whose_client_hung_up_is_closed(wire: Wire) -> None:
     """If the client disconnects during a start, the session is closed, because nobody knows its sid."""
-    before = len(wire.sessions.closed)
-    wire.sessions.start_s, wire.sessions.begun_when_cancelled = 0.3, True
+    before, begun = len(wire.sessions.closed), wire.sessions.starting
+    wire.sessions.start_s, wire.sessions.begun_when_cancelled = 60.0, True
     try:
-        _post_and_hang_up(wire, "/start_instance", {"instance_hash": HASH}, 0.1)
+        _post_and_hang_up(wire, "/start_instance", {"instance_hash": HASH}, lambda: wire.sessions.starting > begun)
         assert _eventually(lambda: len(wire.sessions.closed) == before + 1)
     finally:
         wire.sessions.start_s, wire.sessions.begun_when_cancelled = 0.0, False
@@ -272,11 +272,11 @@ def test_a_start_whose_client_hung_up_is_closed(wire: Wire) -> None:
 
 def test_a_start_that_waits_ends_with_its_client(wire: Wire) -> None:
     """A start whose client has disconnected leaves the queue."""
-    before = len(wire.sessions.records)
-    wire.sessions.start_s = 1.0
+    before, begun, given_up = len(wire.sessions.records), wire.sessions.starting, wire.sessions.given_up
+    wire.sessions.start_s = 120.0
     try:
-        _post_and_hang_up(wire, "/start_instance", {"instance_hash": HASH}, 0.1)
-        time.sleep(1.2)
+        _post_and_hang_up(wire, "/start_instance", {"instance_hash": HASH}, lambda: wire.sessions.starting > begun)
+        assert _eventually(lambda: wire.sessions.given_up == given_up + 1), "it waits for a client that has left"
         assert len(wire.sessions.records) == before
     finally:
         wire.sessions.start_s = 0.0
@@ -296,7 +296,8 @@ def test_a_start_that_was_delivered_is_not_closed(wire: Wire, sid: str) -> None:
 def test_an_action_whose_client_hung_up_runs_to_its_end(wire: Wire, sid: str) -> None:
     """An action runs to its end if its client disconnects: the journal has no half actions."""
     before = wire.sessions.finished.count("slow")
-    _post_and_hang_up(wire, "/process_action", {"sid": sid, "content": "slow"}, 0.1)
+    slow = {"sid": sid, "content": "slow"}
+    _post_and_hang_up(wire, "/process_action", slow, lambda: wire.sessions.seen[-1][:2] == (sid, "slow"))
     assert _eventually(lambda: wire.sessions.finished.count("slow") == before + 1)
 
 
@@ -304,7 +305,8 @@ def test_an_action_under_way_at_shutdown_runs_to_its_end(tmp_path_factory: pytes
     """An orderly restart lets running actions finish."""
     with serving(tmp_path_factory.mktemp("wire")) as wire:
         sid = httpx.post(f"{wire.url}/start_instance", json={"instance_hash": HASH}).json()["sid"]
-        _post_and_hang_up(wire, "/process_action", {"sid": sid, "content": "slow"}, 0.1)
+        slow = {"sid": sid, "content": "slow"}
+        _post_and_hang_up(wire, "/process_action", slow, lambda: bool(wire.sessions.seen))
     assert wire.sessions.finished == ["slow"]
 
 
