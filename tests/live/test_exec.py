@@ -1,6 +1,7 @@
 """Batches of commands in real sandboxes: parallel, isolated from each other, each with its own result."""
 
 import json
+import secrets
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -39,18 +40,16 @@ def sid(live: Server) -> str:
     return live.begin("samples__search-1")
 
 
-@pytest.mark.parametrize(("count", "within_s"), [(5, 3.0), (8, 4.0)])
-def test_sleeps_run_in_parallel_and_answer_in_order(live: Server, sid: str, count: int, within_s: float) -> None:
+@pytest.mark.parametrize("count", [5, 8])
+def test_they_run_in_parallel_and_answer_in_order(live: Server, sid: str, count: int) -> None:
     """A turn of eight calls takes eight times as long, or gives each the output of another."""
-    took_s = []
-    for _ in range(3):  # the best of three, because other work on the machine may slow one down
-        began = time.monotonic()
-        results = batch(live, sid, *(f"sleep 1; echo {number}" for number in range(count)))
-        took_s.append(time.monotonic() - began)
-        assert [one["stdout"] for one in results] == [f"{number}\n" for number in range(count)]
-        if took_s[-1] < within_s:
+    for _ in range(3):  # the best of three, because they have only the server's 6 s to meet, the first one's
+        met = f"/tmp/met-{secrets.token_hex(4)}"
+        meet = f'mkdir -p {met}; touch {met}/$N; until [ "$(ls {met} | wc -l)" = {count} ]; do sleep 0.1; done; echo $N'
+        results = batch(live, sid, *({"command": meet, "env": {"N": str(number)}} for number in range(count)))
+        if not any(one["timed_out"] for one in results):
             break
-    assert min(took_s) < within_s, [(one["wall_ms"], one["queued_ms"]) for one in results]
+    assert [one["stdout"] for one in results] == [f"{number}\n" for number in range(count)], results
 
 
 def test_it_is_bash_at_the_repository(live: Server, sid: str) -> None:

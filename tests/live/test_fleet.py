@@ -97,7 +97,7 @@ def test_a_frozen_node_is_a_dead_one(pair: list[Server]) -> None:
     a.run(sid, "echo one >> /tmp/n")
     with ThreadPoolExecutor(2) as pool:
         cut = pool.submit(b.say, sid, bash("sleep 4; echo cut >> /tmp/n"))
-        time.sleep(1)
+        until(lambda: b.runs(sid, "sleep 4"), what="the action under way")
         b.tell(signal.SIGSTOP)
         try:
             said = pool.submit(a.run, sid, "echo two >> /tmp/n; cat /tmp/n").result()

@@ -184,14 +184,15 @@ def test_a_timeout_kills_all_that_began(boxes: Boxes, sid: str) -> None:
 def test_a_command_is_waited_for_and_runs_once(boxes: Boxes, sid: str) -> None:
     """A client retries after a broken connection; a repeated POST does not run the command again."""
     key = uuid.uuid4().hex
-    text = "echo x >> /tmp/ran; sleep 2; cat /tmp/ran"
+    text = "echo x >> /tmp/ran; until test -e /tmp/go; do sleep 0.1; done; cat /tmp/ran"
     assert boxes.ran(sid, text, key=key, wait_s=0)["state"] == "running"
     with pytest.raises(httpx.ReadTimeout):
-        boxes.http.get(f"/v1/boxes/{sid}/commands/{key}?wait_s=30", timeout=0.2)
+        boxes.http.get(f"/v1/boxes/{sid}/commands/{key}?wait_s=30", timeout=httpx.Timeout(60, read=0.2))
     twice: list[dict[str, Any]] = []
     threads = [threading.Thread(target=lambda: twice.append(boxes.ran(sid, text, key=key))) for _ in range(4)]
     for thread in threads:
         thread.start()
+    docker("exec", boxes.server.container(sid), "touch", "/tmp/go")
     began = time.monotonic()
     waited = boxes.http.get(f"/v1/boxes/{sid}/commands/{key}?wait_s=30").json()
     for thread in threads:

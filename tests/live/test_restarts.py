@@ -138,10 +138,11 @@ def test_redis_stops_for_a_while(serve: Callable[..., Server]) -> None:
     sid = server.begin()
     redis = server.redis()
     with ThreadPoolExecutor(1) as pool:
-        acting = pool.submit(server.say, sid, bash("sleep 4; echo once >> n"))
-        until(lambda: server.runs(sid, "sleep 4"), what="the action under way")
+        acting = pool.submit(server.say, sid, bash("sleep 4711; echo once >> n"))
+        until(lambda: server.runs(sid, "sleep 4711"), what="the action under way")
         os.kill(redis, signal.SIGSTOP)
         try:
+            docker("exec", server.container(sid), "pkill", "-x", "sleep")
             broken = server.say(sid, bash("echo never > never"))
             cut = acting.result()
             down = httpx.get(f"{server.url}/readyz", timeout=30)
