@@ -42,7 +42,7 @@ def test_siblings_are_parked_and_taken(serve: Callable[..., Server]) -> None:
 
 def test_what_was_parked_goes(serve: Callable[..., Server]) -> None:
     """Unused containers stay forever, or outlive their server."""
-    server = serve(pool_group=3, pool_idle_s=8, pool_group_window_s=2, reaper_period_s=1)
+    server = serve(pool_group=3, pool_idle_s=15, pool_group_window_s=2, reaper_period_s=1)
     sid = server.begin()
     until(lambda: len(parked(server)) == 2, 30, "two siblings parked")
     until(lambda: len(server.containers()) == 1, 30, "only the session's container")

@@ -76,7 +76,7 @@ def test_more_sessions_than_slots(server: Server) -> None:
 
 def test_where_there_is_no_room(serve: Callable[..., Server]) -> None:
     """A session whose host is full is lost, waits forever, or its action runs twice."""
-    server = serve(max_sessions=1, start_timeout_s=8, **_SLEEPY)
+    server = serve(max_sessions=1, start_timeout_s=15, **_SLEEPY)
     asleep(server, sleeper := server.begin())
     busy = server.begin(UNREAD)
     server.run(busy, "sleep 1000 & x=1")  # so that it does not sleep

@@ -47,16 +47,16 @@ async def test_a_late_renewal_takes_nothing(tmp_path: Path, way: str) -> None:
         await store.put_session(SessionRecord("7", "live", "a", "n", "c", now, now, now + 60))
         try:
             if way == "action":
-                async with store.turn("7", InFlight("x", now, now + 9), wait_s=1) as turn:
+                async with store.turn("7", InFlight("x", now, now + 9), wait_s=3) as turn:
                     await connection.waiting.wait()
                     action = ActionRecord("7", 1, "x", "y", "execute_bash", "finished", 0, now, 0.1)
                     await turn.acknowledge(action, cwd="/", talk_turns=0, timings_s={})
             else:
-                async with store.lock("7", 1):
+                async with store.lock("7", 3):
                     await connection.waiting.wait()
             connection.let_go.set()
             await connection.arrived.wait()
-            async with store.lock("7", 1):
+            async with store.lock("7", 3):
                 pass
         finally:
             await store.close()
