@@ -24,6 +24,7 @@ ServiceError
 │   ├── SandboxPaused       the box is paused and must be resumed first
 │   ├── SandboxRunning      the box is not paused, so it cannot be resumed
 │   ├── SessionStillLive    the request needs an ended session
+│   ├── NoPatch             the session is over, and no patch of it is kept
 │   ├── SessionOver         the session has ended; nothing can run in it
 │   ├── NotForkable         what is in the sandbox cannot be copied
 │   ├── StepClosed          the next step of a task may not begin; the task is over
@@ -242,6 +243,13 @@ class SessionStillLive(RequestError):
 
     code = "session_live"
     http_status = 409
+
+
+class NoPatch(RequestError):
+    """The session is over and has no patch: it was lost before one was taken, or the patch is gone from SQL."""
+
+    code = "no_patch"
+    http_status = 410
 
 
 class SessionOver(RequestError):

@@ -242,10 +242,13 @@ async def close_session(request: Request, sid: Sid) -> Response:
 @ROUTER.get(
     "/sessions/{sid}/patch",
     response_class=Response,
-    responses=_NOT_FOUND | _BUSY | {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+    responses=refusals(404, 410) | _BUSY | {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
 async def show_patch(request: Request, sid: Sid) -> Response:
-    """The diff, byte for byte; empty if nothing was changed or could be taken (see the session). 409 while live."""
+    """The diff, byte for byte; empty if nothing was changed or could be taken (see the session).
+
+    409 while the session is live, 410 if it was lost before a patch was taken.
+    """
     patch = await sessions_of(request).patch(sid)
     return Response(patch.diff or b"", media_type="text/plain; charset=utf-8")
 

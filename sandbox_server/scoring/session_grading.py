@@ -11,6 +11,7 @@ from sandbox_server.grading import tripwires
 from sandbox_server.grading.base import GradeRequest
 from sandbox_server.grading.queue import GradingQueue
 from sandbox_server.grading.verdicts import ungraded
+from sandbox_server.lifecycle import SessionState
 from sandbox_server.records import PatchRecord, SessionRecord
 from sandbox_server.scoring.localizing import Localizing
 from sandbox_server.scoring.receipts import Receipts
@@ -59,6 +60,8 @@ class SessionGrading:
         )
         if patch is None:
             cause = f"the sandbox was lost before its patch was taken: {session.cause or session.end_reason}"
+            if session.state == SessionState.ENDED:  # which it is only with a patch in SQL
+                cause = "its patch is gone from SQL; was the database replaced by an older copy?"
             verdict = ungraded(request, VerdictName.INFRA, mask=True, cause=cause)
             return await self._receipts.store(session, instance, patch, verdict)
         if instance.localizes:

@@ -150,7 +150,7 @@ class Sessions(Protocol):
         ...
 
     async def patch(self, sid: str) -> PatchRecord:
-        """The session's patch. Raises UnknownSession, SessionStillLive, IsBox."""
+        """The session's patch. Raises UnknownSession, SessionStillLive, NoPatch, IsBox."""
         ...
 
     async def actions(self, sid: str, *, after: int = 0, limit: int | None = None) -> list[ActionRecord]:

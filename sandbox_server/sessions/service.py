@@ -15,6 +15,8 @@ from sandbox_server.errors import (
     ActionInterrupted,
     IsBox,
     MalformedRequest,
+    NoPatch,
+    RequestError,
     SandboxLost,
     ServiceError,
     SessionBusy,
@@ -179,10 +181,7 @@ class SessionService:
             raise IsBox(f"session {sid} is a box: no patch is taken of it")
         patch = await self._data.history.patch(sid)
         if patch is None:
-            raise SessionStillLive(
-                f"session {sid} is {record.state}"
-                + (": its patch was never taken" if record.state == SessionState.LOST else "; POST /postprocess first")
-            )
+            raise _without_patch(record)
         return patch
 
     async def actions(self, sid: str, *, after: int = 0, limit: int | None = None) -> list[ActionRecord]:
@@ -219,3 +218,19 @@ class SessionService:
         if record is None:
             raise UnknownSession.of(sid)
         return record
+
+
+def _without_patch(record: SessionRecord) -> RequestError:
+    """Why a session whose patch SQL does not have has none."""
+    match record.state:
+        case SessionState.LIVE:
+            return SessionStillLive(f"session {record.sid} is live: POST /postprocess first")
+        case SessionState.ENDING:
+            return SessionStillLive(f"session {record.sid} is ending: its patch is being taken; ask again")
+        case SessionState.LOST:
+            cause = record.cause or record.end_reason
+            return NoPatch(f"session {record.sid} was lost before its patch was taken: {cause}; start a new session")
+    return NoPatch(
+        f"session {record.sid} has ended, but its patch is gone from SQL; was the database replaced by an older copy?"
+        " Start a new session"
+    )

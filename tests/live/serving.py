@@ -337,6 +337,12 @@ class Server:
         """The captured diff."""
         return self._http.get(f"/v1/sessions/{sid}/patch", timeout=30).raise_for_status().content
 
+    def patch_refused(self, sid: str, status: int = 410) -> dict[str, Any]:
+        """The refusal of GET /v1/sessions/<sid>/patch."""
+        answer = self._http.get(f"/v1/sessions/{sid}/patch", timeout=30)
+        assert answer.status_code == status, (answer.status_code, answer.text)
+        return dict(answer.json())
+
     def actions(self, sid: str) -> list[dict[str, Any]]:
         """The journal."""
         return list(self._http.get(f"/v1/sessions/{sid}/actions", timeout=30).raise_for_status().json())

@@ -1,5 +1,8 @@
 """Containers that are killed or removed from outside."""
 
+import contextlib
+import sqlite3
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from .serving import Server, bash, docker, until
@@ -33,6 +36,27 @@ def test_a_removed_container(live: Server) -> None:
         first, second = live.reward(sid), live.reward(sid)
         assert (first["verdict"], first["mask"]) == ("infra", True)
         assert first == second and first["receipt"]
+        refused = live.patch_refused(sid)
+        assert refused["code"] == "no_patch" and "was lost" in refused["detail"]
+
+
+def test_a_patch_that_sql_has_lost(serve: Callable[..., Server]) -> None:
+    """The client is told that the session is live and to end it, for ever; or gets a reward for a patch nobody has."""
+    server = serve()
+    sid = server.begin()
+    assert server.patch_refused(sid, 409)["code"] == "session_live"
+    server.finish(sid)
+    assert not server.reward(sid)["mask"]
+    server.kill()
+    with contextlib.closing(sqlite3.connect(server.folder / "data" / "catalogue.sqlite3")) as database, database:
+        for table in ("patches", "verdicts"):
+            database.execute(f"delete from {table} where sid = ?", (sid,))
+    server.start()
+    refused = server.patch_refused(sid)
+    assert (refused["code"], refused["retryable"]) == ("no_patch", False)
+    assert "has ended" in refused["detail"] and "older copy" in refused["detail"]
+    reward = server.reward(sid)
+    assert reward["mask"] and "gone from SQL" in reward["cause"], reward
 
 
 def test_a_removed_grading_container(live: Server) -> None:
