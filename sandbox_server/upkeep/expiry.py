@@ -86,6 +86,8 @@ class Expiry:
                 current = await self._data.store.session(record.sid)
                 if current is None or current.state in OVER:
                     return
+                if present is not None and current.container_id != record.container_id:
+                    return  # it fell asleep or woke after the look at the engine; the next pass looks again
                 if present is not None and not self._reason(current, present):
                     return  # a request came meanwhile
                 if reason == "lease" and record.run not in await self._runs.lapsed(
