@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from .serving import UNGRADED, Server, bash, until
+from .serving import UNGRADED, UNREAD, Server, bash, until
 from .staged import Point, ends, start
 
 FILL = "head -c 3M /dev/urandom > /tmp/large; echo once >> /tmp/n; cd /tmp; export KEPT=$RANDOM"
@@ -53,9 +53,9 @@ def copies(server: Server, sid: str) -> set[str]:
     return {one["sid"] for one in tree if one["state"] == "live"} - {sid}
 
 
-def filled(server: Server) -> tuple[str, str]:
+def filled(server: Server, instance: str = UNGRADED) -> tuple[str, str]:
     """A session, and what `LOOK` shows of it."""
-    sid = server.begin(UNGRADED)
+    sid = server.begin(instance)
     server.run(sid, FILL)
     return sid, seen(server, sid)
 
@@ -79,7 +79,7 @@ def stored(server: Server) -> tuple[bool, bool]:
 def test_during_a_fork(server: Server, point: Point, most: int, kept: tuple[bool, bool]) -> None:
     """A copy is half filled, its container stays, the retried request gets it, or the original suffers."""
     start(server, point)
-    sid, state = filled(server)
+    sid, state = filled(server, UNREAD)  # up to twelve sessions end: each would make a container for its patch
 
     def fork() -> httpx.Response:
         headers = {"Idempotency-Key": "fork"}
