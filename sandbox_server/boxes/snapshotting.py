@@ -92,7 +92,8 @@ class Snapshotting:
         return snapshot
 
     async def _take(self, view: BoxView, snapshot_id: str, name: str) -> Snapshot:
-        checkpoint, adds = await self._states.take(await self._boxes.sandbox(view), checkpoint_name(snapshot_id)), False
+        checkpoint = await self._states.take(await self._boxes.sandbox(view), checkpoint_name(snapshot_id))
+        asked_sql = False
         try:
             snapshot = Snapshot(
                 snapshot_id=snapshot_id,
@@ -108,11 +109,11 @@ class Snapshotting:
             )
             async with self._adding:
                 await self._room(snapshot.owner, name, snapshot.size_bytes)
-                adds = True
+                asked_sql = True
                 await self._snapshots.add(snapshot, checkpoint)
         except BaseException:
             # SQL may have one that it did not acknowledge, in place of a former one; else `tidy` removes its files
-            if not adds:
+            if not asked_sql:
                 self._states.drop(checkpoint.sid)  # the next server's `tidy` removes what is in the object store
             raise
         return snapshot

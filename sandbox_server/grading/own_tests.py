@@ -39,12 +39,10 @@ def own_tests(
     one of `fixed`, and all new files of tests, unless a test file that was there, and stays, is changed too: it may
     need what is in them.
     """
-    kept = [name for name in kept if not _is_doctest(name)]  # its file is the product's, and a fix may change it
-    files = frozenset(map(posixpath.normpath, named_files((*fixed, *kept))))
+    names = [*fixed, *filter(_is_of_tests, kept)]
+    files = frozenset(map(posixpath.normpath, named_files(names)))
     # the tests may be run in a folder of the repository: their names begin there
-    ends = {path for path in files if _OF_TESTS.search(path)} | {
-        f"{name}.py" for name in _named_modules((*fixed, *kept))
-    }
+    ends = {path for path in files if _OF_TESTS.search(path)} | {f"{name}.py" for name in _named_modules(names)}
     out = [
         section.paths
         for section in sections
@@ -65,20 +63,27 @@ def named_files(names: Iterable[str]) -> frozenset[str]:
     return frozenset(path for path, mark, _ in split if mark and path.endswith(".py"))
 
 
-def _is_doctest(name: str) -> bool:
-    """Whether pytest names a document of a module so: `calc/sums.py::calc.sums.add`."""
-    path, _, rest = name.partition("::")
-    return "." in rest.partition("[")[0] or rest == posixpath.basename(path).removesuffix(".py")
+def _is_of_tests(name: str) -> bool:
+    """Whether the file or module that the name tells is one of tests, which no fix must change.
+
+    A product's file is named by its doctests (`calc/sums.py::calc.sums.add`) and by checks of its style
+    (`calc/sums.py::FLAKE8`).
+    """
+    path, mark, test = name.partition("::")
+    if not mark:
+        return bool(_named_modules([name]))
+    test = test.partition("[")[0].rpartition("::")[2]
+    return bool(_OF_TESTS.search(path)) or (test.lower().startswith("test") and "." not in test)
 
 
 def _named_modules(names: Iterable[str]) -> frozenset[str]:
-    """The modules, with slashes, that unittest's names tell: `test_a (forms.tests.Tests)`."""
+    """The modules of tests, with slashes, that unittest's names tell: `test_a (forms.tests.Tests)`."""
     found = set()
     for match in filter(None, map(_UNITTEST.fullmatch, names)):
         parts = match[2].split(".")
         parts = parts[:-1] if parts[-1] == match[1] else parts
         found.add("/".join(parts[:-1]))
-    return frozenset(found - {""})
+    return frozenset(filter(_OF_TESTS.search, found))
 
 
 def _ends(path: str) -> Iterable[str]:

@@ -298,7 +298,13 @@ def test_a_test_that_must_go_on_passing_cannot_be_edited(name: str, path: str) -
     assert screen(fix + edit(path), task, "flag").stripped == ()
 
 
-@pytest.mark.parametrize("name", ["calc/sums.py::calc.sums.add", "sums.py::sums", "add (calc.sums)", "a b", "x.py"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("calc/sums.py::calc.sums.add", "sums.py::sums", "add (calc.sums)", "a b", "x.py"),
+        *("calc/sums.py::FLAKE8", "calc/sums.py::mypy", "test_add (calc.Tests)"),
+    ],
+)
 def test_the_product_whose_documents_are_tested_may_be_edited(name: str) -> None:
     """A fix in another file than gold's would be left out."""
     task = instance().model_copy(update={"pass_to_pass": (name,)})
