@@ -43,6 +43,9 @@ def run(
         "OMP_NUM_THREADS": "1",
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_AUTH_MODE": "disabled",  # else it writes a token into the user's home
+        # else it starts a worker for each CPU before one is asked for; those that stay idle cost 2 s of CPU each
+        "RAY_prestart_worker_first_driver": "0",
+        "RAY_enable_worker_prestart": "0",
     }
     clean.pop("PYTHONDONTWRITEBYTECODE", None)  # compiling these packages takes seconds
     done = subprocess.run(
