@@ -1,5 +1,6 @@
 """Opens the grading parts: the queue of this node's gradings, stored rewards, batches, and the grading balancer."""
 
+import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -9,6 +10,7 @@ from sandbox_server.app.foundation import Foundation
 from sandbox_server.app.grading import grading_of
 from sandbox_server.app.scoring import batch_grading_of, drift_of, localizing_of
 from sandbox_server.fleet.balancer import BalancerConfig, GradingBalancer
+from sandbox_server.grading.grading import code_of_grading
 from sandbox_server.grading.queue import GradingQueue
 from sandbox_server.grading.registry import load_rewards
 from sandbox_server.pool.spending import Spending, SpendingBounds
@@ -36,6 +38,7 @@ class Gradings:
 async def open_gradings(settings: Settings, base: Foundation) -> AsyncIterator[Gradings]:
     """Open the grading parts. Raises ValueError: a setting names a reward that does not exist."""
     state, data = base.state, base.data
+    await asyncio.to_thread(code_of_grading)  # else the first reward reads these files on the event loop
     async with AsyncExitStack() as stack:
         grading = grading_of(settings, base.runtime, base.database, base.workspaces, base.faults, claims=data.store)
         bounds = SpendingBounds(settings.run_cpu_s, settings.run_grade_s, settings.run_window_s)
