@@ -112,7 +112,7 @@ class Snapshotting:
                 asked_sql = True
                 await self._snapshots.add(snapshot, checkpoint)
         except BaseException:
-            # SQL may have one that it did not acknowledge, in place of a former one; else `tidy` removes its files
+            # SQL may have a snapshot whose commit it did not acknowledge. If it has not, `tidy` removes the files.
             if not asked_sql:
                 self._states.drop(checkpoint.sid)  # the next server's `tidy` removes what is in the object store
             raise

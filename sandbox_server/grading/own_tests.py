@@ -35,9 +35,9 @@ def own_tests(
 ) -> frozenset[str]:
     """Paths of the tests in `sections` to leave out; `allowed`: paths that are replaced.
 
-    `fixed`, `kept`: names of F2P and P2P tests. Left out are the files that both name, files with a test named like
-    one of `fixed`, and all new files of tests, unless a test file that was there, and stays, is changed too: it may
-    need what is in them.
+    `fixed`, `kept`: names of F2P and P2P tests. Left out are the files that one of these names tells, files with a
+    test named like one of `fixed`, and all new files of tests, unless a test file that was there, and stays, is changed
+    too: it may need what is in them.
     """
     names = [*fixed, *filter(_is_of_tests, kept)]
     files = frozenset(map(posixpath.normpath, named_files(names)))

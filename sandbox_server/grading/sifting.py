@@ -152,8 +152,8 @@ class Sifting:
         bare = instance.model_copy(update={"files": {}})  # the tests' own would take the places of the repository's
         if self._inherited is None:
             paths = await asyncio.to_thread(inherited_from, texts.tests, instance.fail_to_pass)
-            beside = await asyncio.to_thread(helping, texts.tests)
-            there = await self._runs.files_with(bare, b"", sorted({*paths, *beside})) if paths or beside else {}
+            wanted = sorted({*paths, *await asyncio.to_thread(helping, texts.tests)})
+            there = await self._runs.files_with(bare, b"", wanted) if wanted else {}
             self._inherited = {path: text for path, text in there.items() if path in paths}
             self._beside = {path: text for path, text in there.items() if path not in paths}
         tests = {**self._inherited, **texts.tests}
@@ -165,13 +165,12 @@ class Sifting:
         if unexpected := texts.tests.keys() - expected:
             base |= await self._runs.files_with(bare, b"", sorted(unexpected))
         base = base if as_written else await asyncio.to_thread(_quiet, base, names)
+        beside = self._beside
         if self._named:
             fixed, kept = instance.fail_to_pass, instance.pass_to_pass
-            made = asyncio.to_thread(units, files, fixed, kept, seed=seed, base=base, beside=self._beside)
+            self._units = await asyncio.to_thread(units, files, fixed, kept, seed=seed, base=base, beside=beside)
         else:
-            made = asyncio.to_thread(unnamed_units, files, seed=seed, base=base, beside=self._beside)
-        self._units = await made
-        if not self._named:
+            self._units = await asyncio.to_thread(unnamed_units, files, seed=seed, base=base, beside=beside)
             text = inline(instance)
             if not self._units and text is not None and (unit := module_unit(COMMAND, text, seed=seed)):
                 files[COMMAND] = text
