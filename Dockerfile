@@ -6,8 +6,10 @@ FROM ${BASE_IMAGE} AS build
 COPY deploy/certificates/ /usr/local/share/ca-certificates/
 RUN apt-get update \
     && apt-get install -y --no-install-recommends ca-certificates python3 python3-venv \
-    && update-ca-certificates
-ENV PIP_CERT=/etc/ssl/certs/ca-certificates.crt PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+    && update-ca-certificates \
+    && rm -rf /var/lib/apt/lists/*
+# Without caches: they would take as much of the layer as what is installed.
+ENV PIP_CERT=/etc/ssl/certs/ca-certificates.crt PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 UV_NO_CACHE=1
 WORKDIR /build
 COPY scripts/install.sh scripts/uv.sh scripts/python.sh scripts/
 COPY requirements/ requirements/
