@@ -14,12 +14,13 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import translate
+from itertools import chain
 from typing import Literal
 
 from sandbox_server.catalogue.diff import FileSection, file_sections, touched_paths
 from sandbox_server.catalogue.eval_script import split
 from sandbox_server.catalogue.instance import ScriptGrader, SwebenchGrader, SweproGrader, TaskInstance
-from sandbox_server.grading.own_tests import own_tests
+from sandbox_server.grading.own_tests import changed_inside, own_tests, test_folders
 
 RunnerFilePolicy = Literal["strip", "flag", "refuse"]
 
@@ -142,25 +143,28 @@ class Screened:
     runner_files: tuple[str, ...]
     """Runner files that this patch touches but neither gold nor the test patch does."""
     stripped: tuple[str, ...]
-    """The runner files, and tests of its own, that were removed from `patch`."""
+    """The runner files and tests that were removed from `patch`."""
 
 
 def screen(patch: bytes, instance: TaskInstance, policy: RunnerFilePolicy) -> Screened:
     """Find the runner's own files in `patch`; with `strip`, remove their sections.
 
     A renamed file is removed with both its names. With `refuse`, the caller refuses the patch. `strip` also leaves out
-    the patch's own tests, where a log could not tell them from the row's.
+    changes of the row's tests and of what lies beside them, and the patch's own tests where a log could not tell them
+    from the row's.
     """
     sections = file_sections(patch)
-    allowed = touched_paths(instance.gold_patch.encode()) | touched_paths(instance.test_patch.encode())
+    gold, tested = touched_paths(instance.gold_patch.encode()), touched_paths(instance.test_patch.encode())
+    allowed = gold | tested
     shadows, named = _shadowing_roots(sections), _named_paths(instance)
     found = {section: _runner_paths(section, shadows, named) - allowed for section in sections}
     runner_files = tuple(sorted(frozenset().union(*found.values())))
     replaced = allowed | instance.files.keys()
-    tests = instance.fail_to_pass, instance.pass_to_pass
-    own = own_tests(sections, replaced, *tests) if policy == "strip" else frozenset[str]()
-    if policy != "strip" or not (runner_files or own):
+    if policy != "strip":
         return Screened(patch, runner_files, ())
+    names = instance.fail_to_pass, instance.pass_to_pass
+    folders = test_folders(chain(*names), tested | instance.files.keys(), gold)
+    own = own_tests(sections, replaced, *names) | changed_inside(sections, folders, replaced)
     kept = b"".join(section.text for section in sections if not found[section] and not own & section.paths)
     return Screened(kept, runner_files, tuple(sorted({*runner_files, *own})))
 

@@ -20,6 +20,11 @@ _TEST_FILE = re.compile(
 """A file that runners of these languages take for tests."""
 
 _OF_TESTS = re.compile(r"(?:^|[/_])tests?(?:[/_.]|$)")
+_TEST_MODULE = re.compile(r"(?:.*/)?(?:(?:unit)?test_\w+|\w+_tests?|tests?)\.py")
+_IN_TEST_FOLDER = re.compile(r"((?:[^/]+/)*?(?:testing|(?:\w+_)?tests?)/)")
+"""The outermost folder of tests that a path is in."""
+_SHADOWS = ("/__init__.py", ".so", ".pyc")
+"""How files end that Python imports in place of a module that lies beside them."""
 _UNITTEST = re.compile(r"(test\w*) \(([\w.]+)\)")
 
 # The text is a policy's, so nothing here is repeated without a bound.
@@ -55,6 +60,33 @@ def own_tests(
     else:
         out += [section.paths if section in named else section.created for section in tests]
     return frozenset[str]().union(*out) - allowed
+
+
+def test_folders(names: Iterable[str], placed: Iterable[str], gold: frozenset[str]) -> tuple[str, ...]:
+    """The folders, with a slash at their end, of the Python tests with these names and of the files `placed`.
+
+    Without those in which gold changes something: part of the product is in them.
+    """
+    named = map(posixpath.normpath, named_files(filter(_is_of_tests, names)))
+    files = {*named, *filter(_TEST_MODULE.fullmatch, placed)}
+    folders = {match[1] for match in map(_IN_TEST_FOLDER.match, files) if match}
+    return tuple(folder for folder in folders if not any(path.startswith(folder) for path in gold))
+
+
+def changed_inside(
+    sections: Iterable[FileSection], folders: tuple[str, ...], allowed: frozenset[str]
+) -> frozenset[str]:
+    """Paths of all `sections` inside `folders`, if one of them changes what was there.
+
+    `allowed`: paths that are replaced. P2P tests are known to pass with the repository's helpers and data, so a fix
+    needs no change of these, and one that breaks a test could hide it there. New files alone change nothing, and stay.
+    """
+    # a link may take the place of a whole folder
+    inside = [
+        section for section in sections if any(f"{path}/".startswith(folders) for path in section.paths - allowed)
+    ]
+    changes = any(section.old - allowed or any(path.endswith(_SHADOWS) for path in section.new) for section in inside)
+    return frozenset().union(*(section.paths for section in inside)) - allowed if changes else frozenset()
 
 
 def named_files(names: Iterable[str]) -> frozenset[str]:

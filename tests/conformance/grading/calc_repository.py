@@ -10,6 +10,9 @@ TREE: Mapping[str, bytes] = {
     b"def mul(a, b):\n    return a * b\n",
     "calc/table.bin": b"\0\1\2\3",
     "tests/test_calc.py": b"from calc import add, mul\n\n\ndef test_mul():\n    assert mul(2, 3) == 6\n",
+    "kept/tests/expected.py": b"SIX = 6\n",
+    "kept/tests/test_kept.py": b"import calc\nfrom expected import SIX\n\n\ndef test_kept():\n"
+    b"    assert calc.mul(2, 3) == SIX\n",
     "README.md": b"calc\n",
 }
 FIXED = b"def add(*numbers):\n    return sum(numbers)\n\n\ndef mul(a, b):\n    return a * b\n"

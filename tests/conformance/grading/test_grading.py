@@ -248,6 +248,23 @@ async def test_a_fix_beside_a_stripped_file_is_graded(bench: Bench) -> None:
     assert (verdict.name, verdict.stripped) == (VerdictName.RESOLVED, ("pytest.ini",))
 
 
+async def test_what_a_fix_breaks_cannot_be_hidden_beside_the_tests(bench: Bench) -> None:
+    """With the helper of a P2P test edited, the patch that broke what it tests was resolved."""
+    script = bench.instance().grader.eval_script.replace(
+        "tests/test_new.py\n:", "tests/test_new.py kept/tests/test_kept.py\n:"
+    )
+    grader = SwebenchGrader(eval_script=script, log_parser="parse_log_pytest", new_test_files=("tests/test_new.py",))
+    instance = bench.instance(grader=grader, pass_to_pass=("kept/tests/test_kept.py::test_kept",))
+    broken = {_CALC: FIXED.replace(b"a * b", b"a + b"), "kept/tests/expected.py": b"SIX = 5\n"}
+    verdict = await bench.grade(bench.diff(broken), instance)
+    assert (verdict.name, verdict.stripped) == (VerdictName.UNRESOLVED, ("kept/tests/expected.py",))
+    assert (verdict.f2p_count, verdict.p2p_count) == (2, 0)
+    loose = await bench.grade(bench.diff(broken), instance, by=bench.grading(runner_files="flag"))
+    assert loose.name is VerdictName.RESOLVED
+    fixed = await bench.grade(bench.diff({_CALC: FIXED, "kept/tests/expected.py": b"SIX = 6.0\n"}), instance)
+    assert (fixed.name, fixed.p2p_count) == (VerdictName.RESOLVED, 1)
+
+
 async def test_a_file_where_the_tests_need_a_folder(bench: Bench) -> None:
     """Caused by the policy: neither an error of the service nor a reason to retry."""
     instance = bench.instance(grader=ScriptGrader(command="exit 1"), files={"hidden/test_f2p.py": "x"})

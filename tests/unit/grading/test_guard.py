@@ -252,7 +252,7 @@ def test_an_existing_test_file_that_gets_a_test_of_a_hidden_ones_name_is_restore
 def test_a_failing_test_that_is_in_no_test_patch_cannot_be_edited() -> None:
     """The repository has it already: emptied by the patch, it passed, and nothing was fixed."""
     task = instance().model_copy(update={"fail_to_pass": ("tests/test_a.py::T::test_b[x - y]", "lib.py")})
-    fix, kept, test = edit("lib.py"), edit("tests/test_kept.py"), edit("tests/test_a.py")
+    fix, kept, test = edit("lib.py"), edit("other_tests/test_kept.py"), edit("tests/test_a.py")
     screened = screen(fix + kept + test, task, "strip")
     assert (screened.patch, screened.stripped, screened.runner_files) == (fix + kept, ("tests/test_a.py",), ())
     moved = b"diff --git a/tests/test_a.py b/old.py\nsimilarity index 100%\nrename from tests/test_a.py\n"
@@ -292,10 +292,50 @@ def test_own_tests_are_looked_for_in_linear_time(text: str) -> None:
 def test_a_test_that_must_go_on_passing_cannot_be_edited(name: str, path: str) -> None:
     """With its P2P tests emptied, a patch that broke what they test was resolved, and confirmed."""
     task = instance().model_copy(update={"pass_to_pass": (name,)})
-    fix = edit("lib.py") + edit("forms/models.py") + edit("my_tests.py") + edit("tests/test_kept.py")
+    fix = edit("lib.py") + edit("forms/models.py") + edit("my_tests.py") + edit("other/tests/test_kept.py")
     assert screen(fix + edit(path), task, "strip").stripped == (path,)
     assert screen(fix + edit(path), task.model_copy(update={"test_patch": edit(path).decode()}), "strip").stripped == ()
     assert screen(fix + edit(path), task, "flag").stripped == ()
+
+
+@pytest.mark.parametrize(
+    ("names", "test_patch", "folder"),
+    [
+        (("tests/deep/test_a.py::test_b",), (), "tests"),
+        (("src/lib/tests/test_a.py::test_b",), (), "src/lib/tests"),
+        (("testing/code/test_a.py::TestB::test_b",), (), "testing"),
+        (("unit_tests/unittest_a.py::test_b",), (), "unit_tests"),
+        (("test_b (forms_tests.tests.Tests)",), ("tests/forms_tests/tests/test_a.py",), "tests"),
+    ],
+)
+def test_what_lies_beside_the_tests_cannot_be_changed(
+    names: tuple[str, ...], test_patch: tuple[str, ...], folder: str
+) -> None:
+    """A helper or expected data of P2P tests alone, changed by a patch that broke something, hid what it broke."""
+    text = b"".join(map(edit, test_patch)).decode()
+    task = instance().model_copy(update={"pass_to_pass": names, "test_patch": text})
+    fix, new = edit("lib.py"), new_file(f"{folder}/test_new.py")
+    assert screen(fix + new, task, "strip").patch == fix + new
+    for path in ("helper.py", "data/expected.json", "deep/base.py"):
+        screened = screen(fix + edit(f"{folder}/{path}") + new, task, "strip")  # the new test may need what changed
+        assert screened.stripped == tuple(sorted((f"{folder}/{path}", f"{folder}/test_new.py")))
+        assert screened.patch == fix
+    for shadow in ("helper/__init__.py", "helper.cpython-311.so", "__init__.py"):
+        assert screen(fix + new_file(f"{folder}/{shadow}"), task, "strip").patch == fix
+    deleted = edit(f"{folder}/helper.py").replace(b"+++ b/", b"deleted file mode 100644\n+++ b/")
+    assert screen(fix + deleted + link(folder, "/tmp/mine"), task, "strip").patch == fix
+    gold = task.model_copy(update={"gold_patch": edit(f"{folder}/support.py").decode()})
+    assert screen(fix + edit(f"{folder}/other.py"), gold, "strip").stripped == ()
+    assert screen(edit(f"{folder}/helper.py"), task, "flag").stripped == ()
+
+
+def test_a_products_folder_with_a_name_of_tests_may_be_changed() -> None:
+    """`django/test` is part of what Django ships, and the row's tests do not lie in it."""
+    task = instance().model_copy(
+        update={"pass_to_pass": ("tests/test_a.py::test_b", "lib/testing/sums.py::lib.testing.sums.add")}
+    )
+    fix = edit("django/test/client.py") + edit("lib/testing/sums.py") + edit("tests.py") + edit("testsuite/a.py")
+    assert screen(fix, task, "strip").patch == fix
 
 
 @pytest.mark.parametrize(
