@@ -27,7 +27,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, rows: Path) -> Iterator[Ser
     data.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m,mode=755", "tmpfs", data], check=True)
     try:
-        with serving(folder, rows, data_min_free_mb=8, disk_period_s=0.2, start_timeout_s=3) as server:
+        with serving(folder, rows, data_min_free_mb=8, disk_period_s=0.2, start_timeout_s=10) as server:
             yield server
     finally:
         subprocess.run(["umount", "-l", data], check=True)

@@ -126,6 +126,7 @@ def test_announced_instances_are_prepared(serve: Callable[..., Server]) -> None:
     assert answer.status_code == 202, answer.text
     assert answer.json() == {"queued": 4, "unknown": [-1, "a\0", "nobody__knows-1", 2**62], "dropped": 0}
     until(lambda: len(parked(server)) == 4, 120, "as many parked as there is room for")
+    until(lambda: server.get("/v1/pool")["failures"], 60, "the instance without an image has been tried")
     pool = server.get("/v1/pool")
     assert [failure["code"] for failure in pool["failures"]] == ["image_unavailable"]
     buckets: list[dict[str, Any]] = pool["buckets"]
