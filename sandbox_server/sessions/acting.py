@@ -89,7 +89,7 @@ class Acting:
         self._catching_up = catching_up
         self._config = config
         self._now: dict[str, asyncio.Task[object]] = {}
-        """The task that runs the action of each session, by sid; without those that `interrupt` has cancelled."""
+        """sid -> the task that runs the session's action. `interrupt` removes a task when it cancels it."""
         self._journal_s: MutableMapping[Sandbox, float] = WeakKeyDictionary()
         """Seconds to write each sandbox's last action to the journal, counted in the next action's record."""
 
@@ -153,14 +153,14 @@ class Acting:
         raise StateUnavailable(f"session {sid} moved between nodes {_MOVES} times; send the action again")
 
     async def _awake(self, sid: str) -> None:
-        """Wake the session, unless it is awake or over by the time of its turn."""
+        """Wake the session, unless it is awake or over once this request holds its lock."""
         async with self._data.store.lock(sid, self._config.command_timeout_s + self._config.action_wait_s):
             record = await self._data.store.session(sid)
             if record is not None and record.asleep and record.state == SessionState.LIVE:
                 await self._sleeping.wake(record, await self._data.instances.by_id(record.instance_id))
 
     async def _forgotten(self, sid: str) -> SessionRecord | None:
-        """A session that Redis does not have, as SQL has it. Raises StateUnavailable: a reaper has to put it back."""
+        """The record in SQL of a session that Redis lacks. Raises StateUnavailable: a reaper must put it back first."""
         record = await self._data.history.session(sid)
         if record is None or record.state != SessionState.LIVE:
             return record
@@ -182,7 +182,7 @@ class Acting:
             )
 
     async def _turn(self, sid: str, asked: _Asked) -> ActionAnswer | SessionRecord:
-        """The answer, or the session's record: another node has it, or Redis lacked its last changes."""
+        """The answer; or the session's record, if another node has the session or Redis lacked its last changes."""
         wait_s = self._config.command_timeout_s + self._config.action_wait_s
         in_flight = InFlight(asked.content, asked.arrived, asked.arrived + wait_s, idempotency_key=asked.key)
         async with self._data.store.turn(sid, in_flight, idempotency_key=asked.key, wait_s=wait_s) as turn:
@@ -196,7 +196,7 @@ class Acting:
             if self._catching_up.is_behind(record):
                 await turn.withdraw(sid)
                 return record
-            # it fell asleep without an unsettled action, so that one came later, and did not get to run
+            # a session falls asleep only without an unsettled action: one found now arrived later, and never ran
             interrupted = None if record.asleep else turn.interrupted
             try:
                 awake, instance, sandbox = await self._ready(record)
@@ -209,7 +209,7 @@ class Acting:
             try:
                 return await self._run(turn, awake, instance, sandbox, asked, interrupted)
             except ServiceError:
-                if asked.tool == ROLLBACK:  # until it is acknowledged, the session is what it was
+                if asked.tool == ROLLBACK:  # it changes the session only when it is acknowledged
                     with suppress(StateUnavailable):
                         await turn.withdraw(sid)
                 raise
@@ -290,13 +290,13 @@ class Acting:
         self, sandbox: Sandbox, record: SessionRecord, action: Coroutine[None, None, Ran], tool: str
     ) -> Ran:
         """The result of the action, which may be cut off by `interrupt`."""
-        # no task of its own: that costs an action 3 % of its CPU
+        # runs in the caller's task: a task of its own would cost 3 % of an action's CPU time
         task = self._now[record.sid] = cast(asyncio.Task[object], asyncio.current_task())
         cancelled_before = task.cancelling()
         try:
             return await action
         except asyncio.CancelledError:
-            if record.sid in self._now or task.cancelling() > cancelled_before + 1:  # somebody else's, or also theirs
+            if record.sid in self._now or task.cancelling() > cancelled_before + 1:  # not by `interrupt` alone
                 raise
         finally:
             if self._now.pop(record.sid, None) is None:
@@ -334,8 +334,8 @@ def _observation(ran: Ran, told: str) -> str:
 
 
 def _answer(action: ActionRecord, asked: _Asked) -> ActionAnswer:
-    """The answer to an action that is in the journal. Raises MalformedRequest: it is another action's."""
-    if action.content != asked.content and asked.tool != COMMAND_END:  # that one is ours: each that waits journals it
+    """The answer to an action that is in the journal. Raises MalformedRequest: its key belongs to another action."""
+    if action.content != asked.content and asked.tool != COMMAND_END:  # each waiting request writes its own
         raise MalformedRequest("This Idempotency-Key belongs to another action; use another one. Nothing was run.")
     return ActionAnswer(
         action.observation, seq=action.seq, tool=action.tool, outcome=action.outcome, exit_code=action.exit_code

@@ -65,14 +65,14 @@ class Sessions(Protocol):
         same session while that is live. `after`: for a later step of a task, the session of the step before.
 
         Raises:
-            UnknownInstance, Ungradable, CapacityError, OverQuota, InfrastructureError; for a step as `Steps.plan` too.
+            UnknownInstance, Ungradable, CapacityError, OverQuota, InfrastructureError; for a step also as `Steps.plan`.
         """
         ...
 
     async def give_back(self, sid: str, *, idempotency_key: str = "") -> bool:
-        """Close a session whose client has gone before it was told the sid; the arguments of its start.
+        """Close a session whose client disconnected before it got the sid. `idempotency_key`: that of the start.
 
-        False: it stays, for a repeated request has been answered with it.
+        Returns False if the session stays, because a repeated request has been answered with it.
 
         Raises:
             InfrastructureError: it may be live; it ends when idle.

@@ -1,9 +1,10 @@
 """Puts back what Redis has forgotten of a session of this node: all of it, its last actions, or its container.
 
-Redis was emptied, or came back with an older copy of its data: a replica that had not got everything, a backup, its
-last second lost with its host. An action would get the number of one that was acknowledged before, and one that its
-client repeats would run again. This server knows how many actions it has acknowledged, and compares at each turn.
-A session that fell asleep or woke since would be lost with its former container, so SQL is asked before it is.
+Redis may have been emptied, or may have come back with an older copy of its data: from a backup, from a replica that is
+behind, or after its host lost the last second. Then a new action would get the number of an acknowledged one, and an
+action that its client repeats would run again. So this server counts the actions that it has acknowledged, and compares
+at each turn. If the session fell asleep or woke after that copy, Redis names a container that no longer exists. So SQL
+is asked for the present container before the session is ended as lost.
 """
 
 from dataclasses import replace
@@ -33,9 +34,9 @@ class CatchingUp:
         return record.node == self._node and record.actions < self._data.store.acknowledged.last(record.sid)
 
     async def has_another_container(self, record: SessionRecord) -> bool:
-        """Whether this node's session, of which Redis has this record, is in another container, or sleeps, by SQL.
+        """Whether, by SQL, the session has another container than `record` (from Redis) says, or sleeps.
 
-        False if the engine has the record's container: SQL lacks what a killed server had no time to write.
+        False if the engine has the record's container: then SQL is behind, because a killed server could not write.
 
         Raises:
             CatalogueUnavailable, EngineUnavailable.
@@ -51,9 +52,10 @@ class CatchingUp:
         return False
 
     async def caught_up(self, sid: str, *, lost: str = "") -> bool:
-        """Put back what Redis lacks of the session; whether it lacked anything. The caller holds the session's lock.
+        """Put back what Redis lacks of the session; returns whether it lacked anything. The caller holds its lock.
 
-        `lost`: a container that cannot be used; if Redis has the session there, it may lack the session's last sleep.
+        `lost`: a container that cannot be used. If Redis still names it as the session's, Redis may have missed that
+        the session slept or woke.
 
         Raises:
             StateUnavailable, CatalogueUnavailable; with `lost` EngineUnavailable.
@@ -76,14 +78,14 @@ class CatchingUp:
     async def write_back(self, known: SessionRecord, present: SessionRecord | None) -> SessionRecord:
         """Write the session to Redis with all its actions; returns its record there.
 
-        `known`: as SQL has it, which is from its start or its last change of container. `present`: what Redis has.
+        `known`: SQL's record, written at the session's start or its last change of container. `present`: that of Redis.
         """
         store, history, sid = self._data.store, self._data.history, known.sid
         await history.add_actions(store.acknowledged.unwritten(sid))
         actions = await history.actions(sid)
         if present is not None:
             known = replace(known, cwd=present.cwd, talk_turns=present.talk_turns, timings_s=present.timings_s)
-        # its idle time is unknown, so it starts anew; the next action must get an unused number
+        # the idle time is unknown, so it starts again at 0; the next action must get an unused number
         rebuilt = replace(known, touched_at=clock.now(), actions=actions[-1].seq if actions else 0)
         await store.settled(sid, actions[present.actions if present else 0 :])
         await store.rebuild(rebuilt, actions)

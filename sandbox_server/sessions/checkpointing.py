@@ -67,7 +67,9 @@ class Filled:
 
     @property
     def untold(self) -> int:
-        """Actions that ended differently, of which no observation has told yet; those of the checkpoint too."""
+        """Number of repeated actions that ended differently and that no observation has reported yet, including those
+        that the checkpoint counts.
+        """
         return len(self.differences) + (self.checkpoint.untold if self.checkpoint else 0)
 
     def notice(self, subject: str) -> str:
@@ -147,7 +149,7 @@ class Checkpointing:
 
     @property
     def pinned(self) -> set[str]:
-        """Set the sids of the sessions whose checkpoints are not removed to make room."""
+        """Sids of the sessions whose checkpoints are not removed to make room; the caller adds and removes them."""
         return self._checkpoints.pinned
 
     async def origin(
@@ -160,7 +162,8 @@ class Checkpointing:
     ) -> Origin:
         """How to restore the state of the session after `actions`.
 
-        `whole`: use only checkpoints that left nothing out, because actions that run again start their programs again.
+        `whole`: use only checkpoints that left nothing out. Other checkpoints may lack running programs, which start
+        again only if the actions that started them run again.
 
         Raises:
             NotForkable: it would take too long, or the task has services or an agent that is not root.

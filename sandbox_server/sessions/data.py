@@ -19,7 +19,7 @@ class SessionData:
     rollouts: Rollouts
 
     async def session(self, sid: str) -> SessionRecord | None:
-        """The session's record, from Redis while that has it, else from SQL; None: nobody knows it.
+        """The session's record, from Redis or else from SQL; None if neither has it.
 
         Raises:
             StateUnavailable, CatalogueUnavailable.

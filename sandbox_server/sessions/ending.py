@@ -34,7 +34,7 @@ _HURRY_EVERY_S = 0.5  # interrupt repeatedly: several actions may be ahead of th
 _CLOSE_S = 30.0  # for pending removals when the server stops; the next server's reaper removes the rest
 
 _VERDICT_FIRST_S = 0.1
-"""How long a removal waits for a verdict that is only to be written: beside the removal that takes twice as long."""
+"""Seconds that a removal waits for a verdict to be stored, which takes twice as long during the removal."""
 
 
 class Ending:
@@ -110,7 +110,7 @@ class Ending:
             if not self._ownership.is_here(record) and await self._data.history.patch(sid) is None:
                 raise OwnedElsewhere(record.node)  # another node took it over meanwhile
             if self._catching_up.is_behind(record) and await self._catching_up.caught_up(sid):
-                record = await self._data.store.session(sid) or record  # an answer may be among the last actions
+                record = await self._data.store.session(sid) or record  # the policy's answer may be in these actions
             return await self._end_here(record, record.end_reason or reason)
 
     @asynccontextmanager
@@ -154,8 +154,8 @@ class Ending:
     async def lose(self, sid: str, cause: str) -> SessionRecord | None:
         """End a session in which nothing can run any more, with a patch if possible: an agent can cause this state.
 
-        Without a container there is no patch, and the verdict is `infra`. The same holds for code search; while the
-        container is there, what the policy has answered so far counts.
+        If the container is gone, there is no patch and the verdict is `infra`, for code search too. While the container
+        exists, a code search is scored by what the policy has answered so far.
 
         Raises:
             OwnedElsewhere: the session continues on another node. SessionBusy, InfrastructureError.
@@ -216,14 +216,14 @@ class Ending:
         return ended
 
     async def _counted(self, record: SessionRecord) -> SessionRecord:
-        """The session with what egress rules refused in its container. A sleeping one has it already."""
+        """The record with what egress rules refused in the container. A sleeping session's record has this already."""
         if record.asleep:
             return record
         refused = await self._runtime.refused(record.container_id)
         return replace(record, egress_refused=record.refused_with(refused))
 
     async def _as_it_is(self, record: SessionRecord) -> SessionRecord:
-        """The session after a capture that failed: with its container, if it slept. Raises OwnedElsewhere."""
+        """The record after a failed capture, which may have woken a sleeping session. Raises OwnedElsewhere."""
         now = await self._data.store.session(record.sid) if record.asleep else None
         if now is not None and now.node == record.node:
             return now

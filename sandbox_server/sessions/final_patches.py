@@ -57,8 +57,8 @@ class FinalPatches:
         The time of earlier attempts counts, except before an outage of SQL or Redis.
 
         Raises:
-            SandboxLost: it took longer than SANDBOX_ENDING_MAX_S. The engine or the unchanged tree is at fault:
-                `Captures` gives up sooner on files that an agent left.
+            SandboxLost: all attempts together took longer than SANDBOX_ENDING_MAX_S. Files that an agent left cannot
+                cause this, because `Captures` gives up on them sooner.
             OwnedElsewhere: the session continues on another node. InfrastructureError: nothing is stored; retry.
         """
         most_s = self._ending_max_s
@@ -82,7 +82,7 @@ class FinalPatches:
             ) from e
 
     def forget(self, sid: str) -> None:
-        """No patch was taken: nothing will be graded, for now."""
+        """Drop what was prepared for the grading, because no patch was taken; the end may be repeated."""
         self._rewards.forget(sid)
 
     async def wait_until_graded(self, sid: str, *, within_s: float) -> None:
@@ -92,7 +92,7 @@ class FinalPatches:
     async def check_still_its(self, record: SessionRecord) -> None:
         """Check that the session still has this node and container.
 
-        If this node was declared dead, the session has continued elsewhere, and its patch there must not be preempted.
+        If this node was declared dead, the session may continue elsewhere. Its patch must then be taken there.
 
         Raises:
             OwnedElsewhere. StateUnavailable.
@@ -102,7 +102,7 @@ class FinalPatches:
             raise OwnedElsewhere(now.node)
 
     def ended(self, sid: str) -> None:
-        """The session is over: its end needs no more time."""
+        """Forget when the session's end began, because the session is over."""
         self._began.pop(sid, None)
 
     async def _patch(self, record: SessionRecord) -> tuple[SessionRecord, PatchRecord]:
@@ -122,7 +122,7 @@ class FinalPatches:
         await self.check_still_its(record)
         patch = await self._data.history.save_patch(captured)
         try:
-            await self.check_still_its(record)  # this server may have stood still since the check before
+            await self.check_still_its(record)  # this server may have been suspended since the previous check
         except OwnedElsewhere:
             await self._data.history.remove_patch(captured)
             raise
@@ -134,7 +134,7 @@ class FinalPatches:
         return record, patch
 
     async def _woken(self, record: SessionRecord) -> SessionRecord:
-        """The session, in a container if a patch is taken from one. Its state is `ending` by now."""
+        """The session's record; a sleeping session is woken if its patch is taken from a container."""
         if not record.asleep:
             return record
         with suppress(UnknownInstance):  # `_captured` reports it
@@ -160,5 +160,5 @@ class FinalPatches:
 
 
 def _is_former(patch: PatchRecord, session: SessionRecord) -> bool:
-    """Whether it was stored by a node that the session has left, and that has not looked at the session since."""
+    """Whether the patch is of an earlier container: a node stored it after the session had moved to another one."""
     return patch.container_id not in ("", session.container_id)

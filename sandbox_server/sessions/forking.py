@@ -153,7 +153,7 @@ class _Plan(TaskPlan):
         lasts_s: float,
         spec: ContainerSpec | None,
     ) -> None:
-        """`spec`: the present result of `spec`, if already known."""
+        """`spec`: what the method `spec` would return now, if the caller has it already."""
         super().__init__(origin.instance, workspaces, data.store, lasts_s)
         self._spec = spec
         self._rollouts = data.rollouts
@@ -162,7 +162,7 @@ class _Plan(TaskPlan):
 
     async def spec(self) -> ContainerSpec:
         """See `starts.plan.Plan.spec`."""
-        known, self._spec = self._spec, None  # if this plan starts a second time, the image has been removed
+        known, self._spec = self._spec, None  # used once: a second call means that the image was removed meanwhile
         return known or await super().spec()
 
     async def begin(self, record: SessionRecord, sandbox: Sandbox) -> SessionRecord:

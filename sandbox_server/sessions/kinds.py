@@ -28,14 +28,14 @@ class Kind(Protocol):
         ...
 
     async def caught_up(self, record: SessionRecord) -> bool:
-        """Put back what Redis lacks of a session, of which it has this record; whether it lacked anything.
+        """Put back what Redis lacks of a session; returns whether it lacked anything. `record`: what Redis has.
 
         Raises also EngineUnavailable.
         """
         ...
 
     async def follow(self, containers: Sequence[ContainerInfo], sessions: Sequence[SessionRecord]) -> None:
-        """Make the engine's state match the records of this node's `sessions`, which are of all kinds."""
+        """Make the engine's state match the records. `sessions`: all of this node, also those of other kinds."""
         ...
 
     async def save(self, records: Sequence[SessionRecord]) -> None:
@@ -80,14 +80,14 @@ class TaskKind:
         return False
 
     async def caught_up(self, record: SessionRecord) -> bool:
-        """See `Kind.caught_up`: actions, and the container, if it fell asleep or woke since."""
+        """See `Kind.caught_up`: missing actions, and the container if Redis missed that the session slept or woke."""
         if not self._catching_up.is_behind(record) and (
             record.asleep or not await self._catching_up.has_another_container(record)
         ):
             return False
         async with self._store.lock(record.sid, self._wait_s):
             await self._catching_up.caught_up(record.sid, lost=record.container_id)
-        return True  # if it was put right meanwhile, `record` lacked it all the same
+        return True  # `record` is behind, also if another request has put back what Redis lacked
 
     async def follow(self, containers: Sequence[ContainerInfo], sessions: Sequence[SessionRecord]) -> None:
         """See `Kind.follow`."""

@@ -16,7 +16,7 @@ from sandbox_server.tasks import TaskSet
 
 log = telemetry.logger(__name__)
 
-_FREE_WITHIN_S = 0.05  # for the session's lock; if its next action is faster, the one after that is tried
+_FREE_WITHIN_S = 0.05  # to wait for the session's lock; if the next action gets it first, try again after that action
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class _Since:
 
 
 class RegularCheckpoints:
-    """Takes a checkpoint of a session after a number of actions, or seconds of actions, between two of them."""
+    """Takes a checkpoint of a session, between two actions, after a number of actions or of seconds that they ran."""
 
     def __init__(self, data: SessionData, checkpointing: Checkpointing, config: RegularConfig) -> None:
         self._data = data

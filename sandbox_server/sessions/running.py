@@ -82,7 +82,7 @@ class Running:
         self._tools = tools
 
     def serve(self, tool: str, runner: Runner) -> None:
-        """Run actions of this tool by `runner`, which needs what is built after this."""
+        """Register the runner for actions of this tool, for runners that are built later than this object."""
         self._runners[tool] = runner
 
     def runner(self, tool: str) -> Runner:
@@ -94,7 +94,7 @@ class Running:
 
         Raises:
             SandboxLost, EngineUnavailable, StateUnavailable.
-            CatalogueUnavailable: the format that its answer may have is unknown; nothing ran.
+            CatalogueUnavailable: the allowed format of the policy's answer could not be read; nothing ran.
         """
         record, instance, content = action.record, action.instance, action.content
         dialect = self._dialects[instance.dialect or self._config.dialect]

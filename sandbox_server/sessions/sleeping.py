@@ -92,7 +92,7 @@ class Sleeping:
         return True
 
     async def _let_go(self, record: SessionRecord, checkpoint: Checkpoint) -> bool:
-        """Write that the session has no container any more. False: it still needs its container."""
+        """Record in SQL and Redis that the session has no container any more. False: the session keeps it."""
         if checkpoint.left_out:
             log.info("session does not sleep", sid=record.sid, why=f"it has {', '.join(checkpoint.left_out)}")
             return False
@@ -132,7 +132,7 @@ class Sleeping:
             touched_at=clock.now(),
             cwd=filled.cwd or record.cwd,
             talk_turns=filled.talk_turns,
-            # what was to be told when it fell asleep is in its checkpoint
+            # the checkpoint has the notice that was pending when the session fell asleep
             notice=filled.notice("This sandbox was asleep") or record.notice,
             differences=filled.untold or record.differences,
         )
