@@ -199,7 +199,7 @@ class Boxes:
         return ended is not None
 
     async def sandbox(self, view: BoxView) -> Sandbox:
-        """The box's container on this node; one that was idle and has none gets one.
+        """The box's container on this node; a hibernating box is restored first.
 
         Raises:
             OwnedElsewhere: the box is on another node. UnknownSession: it has ended, or its node has died.
@@ -213,7 +213,7 @@ class Boxes:
             if now.record.container_id == view.record.container_id:
                 await self.lose(view, e.detail)
                 raise
-        # it lost that one by being idle, while this request came
+        # the box hibernated while this request came: restore it in another container
         return await self._runtime.attach((await self.running(now)).record.container_id)
 
     async def running(self, view: BoxView) -> BoxView:

@@ -1,7 +1,8 @@
-"""Puts back what Redis has forgotten of a box: it came back with an older copy of its data, without the last changes.
+"""Puts back what Redis lacks of a box because it came back with an older copy of its data.
 
-Changes of a box are counted, in Redis and in SQL. A server knows the number of those that it has made itself. Another
-node may have moved a box's end, so SQL is asked before a box is ended, or a container is taken for one of before.
+Redis and SQL count the changes of each box, and each server remembers the number of its own last change. Another node
+may have moved a box's end since. So SQL is asked before a box is ended at its deadline, and before a container is
+removed that Redis does not name as the box's.
 """
 
 from dataclasses import replace
@@ -27,7 +28,7 @@ class BoxCatchingUp:
         self._log = log
 
     async def is_behind(self, record: SessionRecord) -> bool:
-        """Whether Redis, which has this record, lacks changes: of this server, or, at the box's end, of any."""
+        """Whether `record`, from Redis, lacks changes by this server, or after the box's deadline by any server."""
         if self._facts.is_behind(record):
             return True
         if record.state != SessionState.LIVE or clock.now() < record.deadline:
@@ -36,7 +37,7 @@ class BoxCatchingUp:
         return known is not None and known.changes > record.changes
 
     async def caught_up(self, sid: str) -> bool:
-        """Put back what Redis lacks of the box; whether it lacked anything. The caller holds the box's lock."""
+        """Put back what Redis lacks of the box; returns whether it lacked anything. The caller holds the box's lock."""
         await self._log.drain()
         present, _ = await self._facts.with_session(sid)
         known = await self._data.history.session(sid)
@@ -48,7 +49,7 @@ class BoxCatchingUp:
         log.warning("Redis lacked the last changes of a box; put back", sid=sid, had=present.changes, has=known.changes)
         if box := await self._boxes.get(sid):
             await self._facts.put(box, known.deadline)
-        # how long it was idle is not known, so that begins anew
+        # the idle time is unknown, so it starts again at 0
         await self._data.store.put_session(known if known.state in OVER else replace(known, touched_at=clock.now()))
         self._facts.settle(known)
         return True

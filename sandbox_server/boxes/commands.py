@@ -50,13 +50,13 @@ class BoxCommand:
     command_id: str
     running: Running
     asked: str = ""
-    """The request, or its hash; "" for a session's, whose journal has it."""
+    """The request, or its hash; "" for a session's command, because the journal has its request."""
     began: float = field(default_factory=time.monotonic)
     duration_s: float = 0.0
     """0.0 while it runs."""
     stdout: Output = _NOTHING
     stderr: Output = _NOTHING
-    """Both set when it ends."""
+    """`stdout` and `stderr` are set when the command ends."""
     over: asyncio.Event = field(default_factory=asyncio.Event)
     killed: bool = False
     """By its client."""
@@ -75,7 +75,7 @@ class BoxCommand:
         """Return when it has ended, or after `wait_s`.
 
         Raises:
-            SandboxLost: its sandbox is gone. CommandLost: another fault, for ever: nobody follows it any more.
+            SandboxLost: its sandbox is gone. CommandLost: another fault, after which its end can never be known.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
@@ -145,7 +145,7 @@ class Commands:
         try:
             process = await begin()
         except BaseException:
-            with suppress(ServiceError):  # then it counts as lost, which is safe
+            with suppress(ServiceError):  # if this fails, the command counts as lost, and never runs twice
                 await asyncio.shield(self._begun.undo(view.sid, command_id))
             raise
         return self._follow(view.sid, command_id, command, process, stdin, asked)
@@ -153,7 +153,7 @@ class Commands:
     async def take(
         self, sid: str, command_id: str, command: CommandLine, process: Process, stdin: bytes | None
     ) -> None:
-        """Add a session's command that has just started, replacing any with this id: the journal starts it only once.
+        """Add a session's command that has just started, replacing any with this id. The journal starts each id once.
 
         Raises:
             StateUnavailable.

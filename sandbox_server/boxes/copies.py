@@ -86,7 +86,7 @@ class Copies:
         life_s = min(LIFE_S, self._max_s)
         async with self._origins.of(sid, at) as origin:
             plan = _Plan(origin, self._checkpointing, self._workspaces, self._store, self._facts, life_s, self._max_s)
-            self._starts.groups.announce(plan.name, 1, time.monotonic())  # or the pool would make more for siblings
+            self._starts.groups.announce(plan.name, 1, time.monotonic())  # else the pool prepares for a whole group
             wait_s = self._start_timeout_s + sum(action.duration_s for action in origin.again)
             record = await self._starts.begin(plan, run="", wait_s=wait_s)
         self._log.add(record, plan.box)

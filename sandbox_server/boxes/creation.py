@@ -175,9 +175,9 @@ class BoxCreation:
                 )
 
     async def _first(self, key: CreateKey, view: BoxView, ended: str | None) -> BoxView:
-        """The box that the create with this key is answered with: of concurrent requests all get the first one's.
+        """The box to return for a create with this key: concurrent requests all get the first one's.
 
-        `ended`: what an earlier create with it made.
+        `ended`: the box that an earlier create with this key made, and that has ended; None: there is none.
         """
         try:
             first = await self._facts.remember(key, view.sid, instead=ended)

@@ -145,7 +145,7 @@ class BoxLives:
         return resumed
 
     async def pause_at_end(self, sid: str) -> bool:
-        """Pause the box if its deadline has passed and it pauses then; False: it must end. Raises as `pause`."""
+        """Pause the box if it is past its deadline and pauses then; False: it must end. Raises as `pause`."""
         async with self._store.lock(sid, self._wait_s):
             view = await self._view(sid)
             if view is None or not view.due:
@@ -170,7 +170,7 @@ class BoxLives:
             return await self._running(sid)
 
     async def caught_up(self, sid: str) -> bool:
-        """Put back what Redis lacks of the box; whether it lacked anything. Raises SessionBusy, InfrastructureError."""
+        """Put back what Redis lacks of the box; True if it lacked anything. Raises SessionBusy, InfrastructureError."""
         async with self._store.lock(sid, self._wait_s):
             return await self._catching_up.caught_up(sid)
 
@@ -203,7 +203,7 @@ class BoxLives:
             if view is None or view.record.state != SessionState.LIVE:
                 return
             paused = view.box.paused_at > 0
-            # again: a pause or resume that held the lock may have ended since the caller's look, or taken the container
+            # list again: since the caller's list, a pause or resume may have frozen, unfrozen or removed the container
             frozen = {c.container_id: c.paused for c in await self._runtime.list() if c.running or c.paused}
             if frozen.get(view.record.container_id, paused) == paused:
                 return

@@ -60,8 +60,9 @@ class Measures:
         self._told = False
 
     async def now(self, view: BoxView) -> Sequence[Figures]:
-        """All kept figures of the box, oldest first. Measures first if the newest is older than `every_s` and it is not
-        paused.
+        """All kept figures of the box, oldest first.
+
+        Measures first if the newest figure is older than `every_s` and the box is not paused.
 
         Raises EngineUnavailable.
         """

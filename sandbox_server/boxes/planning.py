@@ -69,7 +69,7 @@ class BoxRequest:
 
     @property
     def text(self) -> str:
-        """What it asks for, without what it leaves out: a newer server's further fields do not make it another one."""
+        """The request as JSON, without default values: it stays the same if a newer server adds fields."""
         given = {one.name: getattr(self, one.name) for one in fields(self) if getattr(self, one.name) != one.default}
         return json.dumps(given, sort_keys=True)
 
@@ -217,7 +217,7 @@ class _Base:
     built: str = ""
     """Name of the template that the image was built for; "" if none."""
     view: Mapping[str, str] = field(default_factory=dict)
-    """The metadata that chose the view of the other box's image, which this one's files need too."""
+    """The other box's metadata that chose its view of the image; its files need the same view in the new box."""
     made: Callable[[], Awaitable[ImageInfo]] | None = None
     fill: Callable[[Sandbox], Awaitable[None]] | None = None
 
@@ -233,7 +233,7 @@ def _bound(asked: BoxRequest) -> None:
 
 
 def _result(box: BoxRecord) -> Result:
-    """The result of an imaginary build whose image is the box's."""
+    """The box's image and settings, in the form of a build's result."""
     return Result(
         image=box.base, env=dict(box.env), user=box.user, workdir=box.workdir, start=box.start, ready=box.ready
     )

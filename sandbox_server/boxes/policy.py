@@ -85,7 +85,7 @@ class BoxPolicy:
         return image
 
     def by_template(self, named: str, template: str, metadata: Mapping[str, str]) -> bool:
-        """Whether the image is a client's template's, if there is one: neither request nor settings name an image."""
+        """Whether the image can only come from a client's template: neither request nor settings name an image."""
         asked = named or next((metadata[key] for key in self.image_keys if metadata.get(key)), "")
         return not asked and self.mapped(template) is None
 

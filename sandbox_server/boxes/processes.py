@@ -27,7 +27,7 @@ PIECE = 32 << 10
 NOTED_AFTER_S = 0.5
 """Commands that run this long are noted for a later server; noting the many shorter ones would not pay."""
 _FORGOTTEN_IN = 6
-"""Maximum timer runs per `ended_s` that forget ended commands."""
+"""The timer that forgets ended commands runs at most this often in `ended_s` seconds."""
 _LOGGER = "process"
 _ADOPTED = 10_000
 """Maximum boxes remembered as adopted."""
@@ -40,7 +40,7 @@ class ProcessLimits:
     backlog_bytes: int = 1 << 20
     """Output not yet taken by a follower; at this size the command waits for it."""
     stall_s: float = 60.0
-    """How long a command waits for a stalled follower before it drops it."""
+    """Seconds that a command waits for a stalled follower; then the follower is dropped."""
     ended_s: float = 60.0
     """How long the end of a command is kept."""
     ended: int = 1000
@@ -264,7 +264,7 @@ class Processes:
 
     def _tell_end(self, sid: str, running: Running) -> None:
         end = running.end
-        if end is None:  # its box has ended, or this server
+        if end is None:  # the box has ended, or this server stops
             return
         how = f"signal {end.signal}" if end.signal else f"exit code {end.exit_code}"
         self._events.add(

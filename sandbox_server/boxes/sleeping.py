@@ -30,7 +30,7 @@ from sandbox_server.state.boxes import BoxFacts
 log = telemetry.logger(__name__)
 
 _PREFIX = "box-"  # of the names of their checkpoints
-_GRACE_S = 0.05  # a request that still saw the container has noted its use of the box by then
+_GRACE_S = 0.05  # time for a request that still saw the container to note its use of the box
 
 
 class BoxSleep:

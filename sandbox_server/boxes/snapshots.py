@@ -124,7 +124,7 @@ class BoxSnapshots:
     async def source(self, owner: str, named: str, settle: Callable[[Snapshot], Awaitable[None]]) -> Source | None:
         """The files of this snapshot for a box that starts on this node; None: there is no such snapshot.
 
-        `settle` returns if this node should start a box from a snapshot that every node can get.
+        `settle` is called for a snapshot that every node can get; it returns if this node should start the box.
 
         Raises:
             OwnedElsewhere: another node has its files. UnknownSnapshot: its files are lost. InfrastructureError: that
@@ -165,7 +165,7 @@ class BoxSnapshots:
         """Remove files of this node's snapshots that are not in SQL, left by a killed server or deleted by another
         node.
         """
-        taking = set(self._taking)  # in this order, so that a snapshot stored meanwhile is not in `here`
+        taking = set(self._taking)  # before `here`: a snapshot that begins after this line cannot be removed
         here = {name for name in self._states.names() if name.startswith(_PREFIX)}
         known = {_PREFIX + one for one in await self._store.ids(self._node) | taking}
         for name in here - known:

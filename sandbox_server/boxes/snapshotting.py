@@ -112,7 +112,8 @@ class Snapshotting:
                 asked_sql = True
                 await self._snapshots.add(snapshot, checkpoint)
         except BaseException:
-            # SQL may have a snapshot whose commit it did not acknowledge. If it has not, `tidy` removes the files.
+            # If SQL was asked, it may have the snapshot although its answer was lost: keep the files. If SQL does not
+            # have the snapshot, `tidy` removes them.
             if not asked_sql:
                 self._states.drop(checkpoint.sid)  # the next server's `tidy` removes what is in the object store
             raise

@@ -52,7 +52,7 @@ _MOST_TAGS = 50
 _MOST_UPLOADS = 8  # at a time on a node; each holds up to SANDBOX_TEMPLATE_FILES_MB in memory
 _ARGS = {"RUN": (1, 2), "COPY": (2, 4), "ENV": (2, 10_000), "USER": (1, 1), "WORKDIR": (1, 1)}
 Base = Callable[[str], Awaitable[ImageInfo]]
-"""The image that a box of this image would start from."""
+"""Name of an image -> the image from which a box with this name would start."""
 
 
 class UnknownTemplate(RequestError):
@@ -156,7 +156,7 @@ class TemplateBuilds:
     async def trigger(self, build: TemplateBuild, recipe: Recipe, base_template: str) -> None:
         """Start a build. Raises MalformedRequest, UnknownTemplate; CapacityError: too many builds wait."""
         self._check(recipe)
-        if named := self._policy.templates.get(base_template.partition(":")[0]):  # as for a box of this template
+        if named := self._policy.templates.get(base_template.partition(":")[0]):  # settings win, as when a box starts
             recipe = recipe.model_copy(update={"image": named})
         elif base_template:
             parent = await self.ready(build.owner, base_template)
@@ -219,7 +219,7 @@ class TemplateBuilds:
         """Whether the build has ended, or is queued or running on some node."""
         if state.status in (READY, ERROR) or not state.node:
             return True
-        if state.node == self._node:  # not if its result could not be written to SQL
+        if state.node == self._node:  # False if it has ended, but its result could not be written to SQL
             return state.build.build_id in self._begun
         return state.node in {node.node for node in await self._alive()}
 
@@ -285,7 +285,7 @@ class TemplateBuilds:
             result = await self._once(build, _untold)
         except StepFailed as error:
             raise UnknownImage(f"template {build.name!r} does not exist here any more: {error.detail}") from error
-        # resolve it: the result of making it lacks the image's environment
+        # look the image up: the result of its build lacks the image's environment
         return await self._runtime.images.resolve([result.image])
 
     @contextmanager
@@ -342,7 +342,7 @@ class TemplateBuilds:
     async def _make(self, build: TemplateBuild, tell: Callable[[str], Awaitable[None]]) -> Result:
         recipe = build.recipe or Recipe()
         inherited = Result()
-        if recipe.base_build:  # before it takes a place in the queue: this one may have to be built too
+        if recipe.base_build:  # before this build takes a place in the queue: the base may need one for its own build
             parent = await self.store.build(recipe.base_build)
             if parent is None or parent.status != READY:
                 raise StepFailed("base", "the template that it starts from does not exist any more")
@@ -393,4 +393,4 @@ class TemplateBuilds:
 
 
 async def _untold(text: str) -> None:
-    """Discards the log of an image that is built again."""
+    """Discard the log of an image that is built again: no client reads it."""

@@ -15,7 +15,7 @@ from sandbox_server import clock
 
 @dataclass(slots=True)
 class _Request:
-    """The boxes that the current request uses. A task that outlives it notes a use without holding the box."""
+    """The boxes that the current request keeps in use. Later uses, by a task that outlives the request, do not."""
 
     held: set[str] = field(default_factory=set)
     over: bool = False
@@ -28,7 +28,7 @@ class BoxUse:
     """Counts the requests into each box and keeps the time of the last one."""
 
     def __init__(self, *, idle_s: float) -> None:
-        """`idle_s`: after so long without use a box is idle; 0: never."""
+        """`idle_s`: seconds without use after which a box is idle; 0: never."""
         self.idle_s = idle_s
         self._since = clock.now()
         self._under_way: Counter[str] = Counter()
@@ -37,7 +37,7 @@ class BoxUse:
 
     @contextmanager
     def request(self) -> Iterator[None]:
-        """A request from its head to the last byte of its answer: boxes noted meanwhile are in use until its end."""
+        """The context of a request, from its head to the last byte of its answer; boxes noted in it stay in use."""
         request = _Request()
         token = _REQUEST.set(request)
         try:
