@@ -145,7 +145,7 @@ class GradingBalancer:
             return False
         waiting, taken = await self._jobs.waiting(node)
         if record is not None:
-            # there a waiting job comes after the prefetched ones; an idle node begins it at once
+            # that node starts a waiting job only after the jobs that it has prefetched; an idle node starts it at once
             return waiting > 0 and self._rewards.idle
         if not waiting + taken:
             if node in self._jobs.helped:

@@ -14,8 +14,8 @@ from sandbox_server.state.nodes import NodeRecord, Nodes, Status
 
 log = telemetry.logger(__name__)
 
-_IMAGES_EVERY_S = 10.0  # listing a hundred images, which it does after a change, costs the daemon 20 ms
-_TELL_AGAIN_S = 3600.0  # Redis may have lost the list
+_IMAGES_EVERY_S = 10.0  # between lists of images; after a change, listing a hundred costs the daemon 20 ms
+_TELL_AGAIN_S = 3600.0  # after which an unchanged list is sent again, because Redis may have lost it
 
 
 class Load(Protocol):

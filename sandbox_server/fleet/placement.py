@@ -10,7 +10,7 @@ A node's score is the state of the image there plus the free share of its slots:
     + up to 1 by a hash of instance and node, if the node has no form of the image
     + 0.1 for the server that got the request: another one costs a hop
 
-So a node that only has the task image beats one with the prepared image once its free share is larger by half. By the
+So a node with only the task image beats one with the prepared image once its free share is larger by 0.5. By the
 hash, all servers send the samples of a new instance to the same node, and other instances to other nodes. Without it
 every node would pull the image, or all starts would go to the same emptiest node (simulated: docs/scaling.md). In a
 large fleet only some nodes are considered, and all of them only when those are full. Nodes that are draining, have a

@@ -1,4 +1,4 @@
-"""How well a node's host and server do: measured now and then, and sent with each heartbeat for people to compare."""
+"""Measures a node's host and server at intervals; heartbeats carry the figures, so that people can compare nodes."""
 
 import asyncio
 import time
@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from sandbox_server.sandbox.base import Runtime
 
 STALL_S = 0.25
-"""From here on a late event loop counts as a stall; a bound of the histogram's buckets."""
+"""Seconds of delay from which an event loop counts as stalled; also a bound of the histogram's buckets."""
 
 
 @dataclass(frozen=True, slots=True)

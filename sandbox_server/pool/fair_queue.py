@@ -2,8 +2,8 @@
 
 A freed place goes to the waiting run that holds least; among equals to the one that was served longest ago; within a
 run first come, first served. So a run with a thousand waiting starts delays another run by at most one turn.
-The queue is bounded, fairly too: if it is full, a newcomer displaces the last ticket of the run with the most waiting
-tickets, provided that run has more than the newcomer's, the newcomer included.
+The queue is bounded, fairly too. If it is full, a newcomer displaces the last ticket of the run with the most waiting
+tickets. It does so only if that run has more tickets than the newcomer's run would have with the newcomer.
 The queue only counts; it makes and removes nothing.
 """
 
@@ -106,7 +106,7 @@ class FairQueue:
         """1-based position of `ticket` in the queue, assuming no new arrivals and no releases."""
         own = self._waiting.get(ticket.run, ())
         before = next((number for number, other in enumerate(own) if other is ticket), len(own))
-        level = self._held[ticket.run] + before  # number that its run holds when its turn comes
+        level = self._held[ticket.run] + before  # places that its run will hold when its turn comes
         ahead = before
         for run, tickets in self._waiting.items():
             rising = level - self._held[run]

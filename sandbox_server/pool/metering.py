@@ -35,7 +35,7 @@ class Metering:
         ]
         for last in self._removed.values():
             record = await self._store.session(last.sid)
-            if record is not None:  # else it was parked, and no session's
+            if record is not None:  # else the container was parked, and belonged to no session
                 readings.append(_reading(record, last.container_id, last.cpu_s))
         done = list(self._removed)
         await self._usage.count(readings)

@@ -61,7 +61,7 @@ class _Want:
 
 
 class Pool:
-    """The containers of this node that are no session yet. `park` parks them; `take` also works without parking."""
+    """The containers of this node that are no session yet. `park` makes them ahead; otherwise `take` makes them."""
 
     def __init__(self, runtime: Runtime, config: PoolConfig, *, room: Callable[[], int]) -> None:
         """`room()`: sessions that may still start, which also bounds the number of parked containers."""
@@ -319,7 +319,7 @@ class Pool:
             self._show()
 
     def _failed(self, bucket: PoolBucket, error: BaseException) -> None:
-        """Pass the error to the start that waits longest. Drop the bucket's wants, which else would fail forever."""
+        """Pass the error to the start that waits longest. Drop the bucket's wants, which would fail again and again."""
         for name in [name for name, want in self._wants.items() if want.bucket is bucket]:
             del self._wants[name]
         while bucket.waiters:

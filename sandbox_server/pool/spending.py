@@ -34,7 +34,7 @@ _WORDS = {
 
 
 class Spending:
-    """Refuses new work of accounts that have used what they may. Nothing under way is ended for it."""
+    """Refuses new work of accounts that have used up their quota. Work under way continues."""
 
     def __init__(self, usage: Usage, bounds: SpendingBounds) -> None:
         self.usage = usage
@@ -46,7 +46,7 @@ class Spending:
         """Return if the account may begin something. Without bounds, Redis is not asked.
 
         Raises:
-            OverQuota: it has used what it may. StateUnavailable.
+            OverQuota: the account has used up a quota. StateUnavailable.
         """
         if not self._kinds:
             return

@@ -12,13 +12,13 @@ _AT_ONCE = 4  # checkpoints taken at the same time
 
 
 class SleepRounds:
-    """Tries those of one kind, and remembers which could not sleep."""
+    """Puts sessions of one kind to sleep, and remembers which could not sleep."""
 
     def __init__(self, what: str, sleep: Callable[[str], Awaitable[bool]], *, idle_s: float) -> None:
-        """`what`: `session` or `box`, for the log. `idle_s`: one that could not sleep is tried again after so long.
+        """`what`: `session` or `box`, for the log. `idle_s`: seconds between two attempts with the same session.
 
-        `sleep(sid)` looks whether it is still idle, since others may have been tried for minutes before it, and returns
-        whether it sleeps now. Raises SessionBusy: it is in use. NotForkable: its state cannot be stored.
+        `sleep(sid)` returns whether the session sleeps now. It must check again that the session is idle, because the
+        attempts before it may have taken minutes. It raises SessionBusy: in use; NotForkable: cannot be stored.
         """
         self._what = what
         self._sleep = sleep
@@ -27,7 +27,7 @@ class SleepRounds:
         """sid -> Unix seconds of the last attempt."""
 
     async def round(self, live: Iterable[str], idle: Iterable[str]) -> None:
-        """Try the idle ones. `live`: the sids of all that there are; others are forgotten."""
+        """Try the sessions `idle`. `live`: the sids of all live sessions; attempts with others are forgotten."""
         self._tried = {sid: self._tried[sid] for sid in live if sid in self._tried}
         turns, before = asyncio.Semaphore(_AT_ONCE), clock.now() - self._idle_s
         await asyncio.gather(*(self._try(sid, turns) for sid in idle if self._tried.get(sid, 0.0) < before))

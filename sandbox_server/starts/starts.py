@@ -220,7 +220,7 @@ class Starts:
             As `Pool.take` and, at the end, `Runtime.assign`.
         """
         taken = await self.pool.take(spec, Ticket(record.run))
-        # the engine takes some 10 ms, in which the body can use the container
+        # this takes the engine some 10 ms, during which the body can use the container
         assigning = asyncio.create_task(self._runtime.assign(taken.sandbox.container_id, record.sid))
         try:
             yield taken.sandbox
@@ -236,7 +236,7 @@ class Starts:
         """Acquire a slot, which outlasts the body. If the body raises, release the slot and the run's quota."""
         try:
             with _timed(start, "queue"), telemetry.STARTS_WAITING.labels("slots").track_inprogress():
-                self._show()  # once this start is in the queue
+                self._show()  # the gauges are set in the next round of the loop, when this start is in the queue
                 await self._slots.acquire(start.ticket)
         except BaseException:
             self._quotas.release(start.owner or start.run)
@@ -274,7 +274,7 @@ class Starts:
                     return await self._begin(start, plan)
                 except RepositoryUnavailable:  # the fetch has its own retries
                     raise
-                except ImageUnavailable:  # it was removed after its last use
+                except ImageUnavailable:  # the image was removed meanwhile: make it again
                     return await self._begin(start, plan)
             except EngineUnavailable:
                 if not self.faults:

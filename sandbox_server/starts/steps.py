@@ -1,8 +1,8 @@
-"""Starts sessions of tasks of several steps: each but the first with the files that the step before left.
+"""Starts the sessions of tasks with several steps; each step after the first begins with the files of the step before.
 
-These files are its patch, which is in SQL before its end is acknowledged: no crash and no loss of a host takes them,
-and any node can start the next step. A later step has what its gradings have: what was changed at the carried paths. It
-has no running programs, and nothing that was installed elsewhere.
+These files are the patch of the step before. It is in SQL before the end of that step is acknowledged, so that it
+survives a crash or the loss of a host, and any node can start the next step. The next step gets what the gradings get:
+the changes at the carried paths. It gets no running programs, and nothing that was installed elsewhere.
 """
 
 from dataclasses import dataclass, replace
@@ -40,7 +40,7 @@ _NOTICE = (
     "[This step has a new container, with the files that the step before left in the work directory. No program of that"
     " step runs any more, and what was installed elsewhere is gone.]"
 )
-"""Before the first observation of a later step."""
+"""Text before the first observation of a later step."""
 _SAID = 300  # characters of a script's output in an error
 
 
@@ -146,9 +146,9 @@ class Steps:
 async def fill(sandbox: Sandbox, instance: TaskInstance, files: bytes, roots: tuple[str, ...], *, each_s: float) -> str:
     """Place `files` in a fresh container, then those of the step; run its setup.sh, and wait for its health check.
 
-    `files`: what carry.bash printed for `roots` at the end of the step before. Returns what failed, "" for nothing: a
-    policy may have caused it. Were it an error, the task would end there with the reward of the steps before, which may
-    be more than that of all.
+    `files`: what carry.bash printed for `roots` at the end of the step before. Returns what failed, or "". It is no
+    error, because a policy may have caused it: an error would end the task with the reward of the steps so far, which
+    may be higher than the reward of all steps.
 
     Raises:
         InfrastructureError: `files` cannot be placed. SandboxLost, EngineUnavailable.
@@ -157,7 +157,7 @@ async def fill(sandbox: Sandbox, instance: TaskInstance, files: bytes, roots: tu
     assert step is not None  # only steps begin so
     if files:
         placed = await place(sandbox, files, roots, timeout_s=each_s)
-        if placed.refused:  # a grading has placed them already
+        if placed.refused:  # not the policy's doing: a grading has already placed the same files
             raise InfrastructureError(f"the files of {step.before} cannot be placed: {placed.said[-_SAID:]}")
     failed = ""
     if step.uploads:
@@ -179,7 +179,8 @@ async def fill(sandbox: Sandbox, instance: TaskInstance, files: bytes, roots: tu
 async def _set_up(sandbox: Sandbox, instance: TaskInstance, timeout_s: float) -> str:
     """Run the step's setup.sh as the agent's user; return what failed, "" for nothing. Raises as `fill`.
 
-    It may run what the policy left, which can end the container; so can a fault of the host, which does not come twice.
+    It may run files that the policy left, and these can end the container. So can a fault of the host, but hardly twice
+    in a row: it is run a second time.
     """
     user = instance.sandbox.user
     for _ in range(2):
@@ -193,7 +194,7 @@ async def _set_up(sandbox: Sandbox, instance: TaskInstance, timeout_s: float) ->
                 merge_streams=True,
             )
         except SandboxLost:
-            await sandbox.restart()  # its files are kept
+            await sandbox.restart()  # keeps the files
         else:
             return _failure(done, f"its {_SETUP} failed")
     return f"its {_SETUP} ended the container twice"
@@ -221,7 +222,7 @@ class _Plan(TaskPlan):
         self._before = before
 
     async def begin(self, record: SessionRecord, sandbox: Sandbox) -> SessionRecord:
-        """See `starts.plan.Plan.begin`. Raises ImageUnavailable: a first step, where no policy was, cannot begin."""
+        """See `starts.plan.Plan.begin`. Raises ImageUnavailable if a first step fails: no policy can have caused it."""
         failed = await self._steps.begin(sandbox, self._instance, self._before)
         if self._before is not None:
             notice = f"{_NOTICE}\n[Its preparation failed: {failed}]" if failed else _NOTICE

@@ -48,8 +48,9 @@ async def once(
 ) -> Started:
     """The result of `start`, or the sids with which a request of the same name was answered recently.
 
-    `request`: "" for one that is never repeated. Of concurrent requests the first one that has its sessions keeps them;
-    those of the others are ended by `close`. So are all if the sids cannot be stored, or the caller is cancelled.
+    `request`: the request's name; "" if it is never repeated. Of concurrent requests with one name, the first to have
+    its sessions keeps them, and all return its sids; `close` ends the sessions of the others. It also ends the caller's
+    own sessions if the sids cannot be stored, or if the caller is cancelled while they are stored.
 
     Raises:
         As `start`; StateUnavailable.

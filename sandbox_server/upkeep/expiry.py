@@ -1,4 +1,4 @@
-"""When a session ends without a request: its end, idleness, its run's lease, a lost container; and ending it then."""
+"""Ends sessions without a request: past their deadline, idle, without their run's lease, or without their container."""
 
 import asyncio
 import time
@@ -50,7 +50,7 @@ class Expiry:
         self._swept_dead_at = time.monotonic()
 
     async def read_leases(self) -> None:
-        """Ask Redis whose lease has run out. Due sessions are those of the last answer."""
+        """Read from Redis which runs' leases have expired; `end_if_due` uses the last answer."""
         self._lapsed = await self._runs.lapsed(clear_for_s=self._nodes.clear_for_s())
 
     async def end_if_due(self, gate: asyncio.Semaphore, record: SessionRecord, present: set[str]) -> None:
@@ -96,7 +96,7 @@ class Expiry:
                     return  # its trainer renewed the lease late
                 kind = self._kinds[record.kind]
                 if await kind.caught_up(current):
-                    return  # the next pass looks at what it is now
+                    return  # the next pass looks at the corrected record
                 if reason == kind.at_deadline and await kind.pause_at_end(record):
                     return
                 telemetry.REAPED.labels(reason).inc()

@@ -74,7 +74,7 @@ class Reaper:
             if record is not None and self._ownership.is_here(record):
                 sessions[sid] = record
             elif (known := record or await self._data.store.session(sid)) and not self._still_mine(known):
-                left_behind.add(sid)  # even if it has ended there by now
+                left_behind.add(sid)  # also if the session has already ended on the other node
         for sid in self._starts.sids - sessions.keys():
             if (record := await self._data.store.session(sid)) and (
                 record.state in OVER or not self._ownership.is_here(record)
@@ -95,8 +95,8 @@ class Reaper:
             await kind.follow(containers, list(sessions.values()))
 
     async def _caught_up(self, record: SessionRecord) -> SessionRecord:
-        """The session once Redis has its last actions again, before its idle time is looked at."""
-        with suppress(SessionBusy):  # the request that has it notices it too
+        """Put back what Redis lacks of the session, and return its record; its idle time is checked afterwards."""
+        with suppress(SessionBusy):  # the request that holds the lock finds what is lacking too
             async with self._data.store.lock(record.sid, _FREE_WITHIN_S):
                 await self._catching_up.caught_up(record.sid)
         return await self._data.store.session(record.sid) or record
@@ -106,7 +106,7 @@ class Reaper:
         return self._ownership.is_here(record) and (record.kind.is_rollout or record.state != SessionState.LOST)
 
     async def _remove_replaced(self, container: ContainerInfo) -> bool:
-        """Remove it unless it has become its session's. Raises SessionBusy: somebody has the session."""
+        """Remove the container unless its session now uses it. Raises SessionBusy: a request holds the lock."""
         former = await self._data.store.session(container.sid)
         if former is not None and await self._kinds[former.kind].caught_up(former):
             return False
@@ -119,7 +119,7 @@ class Reaper:
 
     def _is_orphan(self, container: ContainerInfo, sessions: dict[str, SessionRecord], left_behind: set[str]) -> bool:
         if container.role is Role.SESSION and container.sid in left_behind:
-            return True  # its session continued on another node, which took this one for dead
+            return True  # its session continued on another node, which considered this node dead
         if container.deadline < clock.today():
             return True
         if container.role is Role.SESSION and container.sid in sessions:
@@ -135,7 +135,7 @@ class Reaper:
                 elif not await self._remove_replaced(container):
                     return
             except SessionBusy:
-                return  # perhaps it is about to become its session's (a rollback); the next pass looks again
+                return  # its session may be about to use it (a rollback); the next pass looks again
             except ServiceError as e:
                 log.warning("orphan not removed", container_id=container.container_id, code=e.code, error=e.detail)
                 return

@@ -1,4 +1,4 @@
-"""Puts back into Redis, from SQL, the sessions that it has forgotten, or of which it has forgotten the last actions."""
+"""Restores to Redis, from SQL, sessions that Redis has lost, and actions that it lacks of others."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ log = telemetry.logger(__name__)
 
 
 class Rebuilding:
-    """Rebuilds one session whose container was found, or, when the server starts, all of this node."""
+    """Rebuilds one session whose container was found, or, when the server starts, all sessions of this node."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Rebuilding:
                     await self._close_off(record)
 
     async def remembered(self, sid: str) -> SessionRecord | None:
-        """The session, of any node, unless it is over. Writes this node's back to Redis if only SQL has it."""
+        """The session's record, of any node; None: unknown or over. Restores it to Redis if it is this node's."""
         if record := await self._data.store.session(sid):
             return None if record.state in OVER else record
         record = await self._data.history.session(sid)
@@ -62,7 +62,7 @@ class Rebuilding:
         return await self._catching_up.write_back(record, None)
 
     async def _caught_up(self, record: SessionRecord) -> bool:
-        """Write the session back if SQL has more of its actions than Redis; whether it did."""
+        """Write the session back to Redis if SQL has more of it; returns whether this was necessary."""
         present = await self._data.store.session(record.sid)
         if present is None or present.state in OVER or not self._ownership.is_here(present):
             return False
@@ -76,7 +76,7 @@ class Rebuilding:
         return True
 
     async def _close_off(self, record: SessionRecord) -> None:
-        """Write to SQL how a session ended that neither Redis nor the engine has any more."""
+        """Record in SQL the end of a session that neither Redis nor the engine has any more."""
         patch = await self._data.history.patch(record.sid)
         over = replace(record, ended_at=clock.now(), end_reason=record.end_reason or "lost")
         if patch is not None:

@@ -1,4 +1,4 @@
-"""What a server does about the sessions of the one before it on its node, before it takes requests."""
+"""Takes over the sessions of the previous server of this node, before this server takes requests."""
 
 import asyncio
 
