@@ -1,4 +1,4 @@
-"""What this process has acknowledged, in its own memory: Redis may come back without the last of it.
+"""The actions that this process has acknowledged, in its own memory, because Redis may come back without the last ones.
 
 A replica that takes over, a backup, or a host that lost its last second has fewer actions than were acknowledged. This
 process knows their number for each session, and has those that SQL has not got yet.
@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from sandbox_server.records import ActionRecord
 
 _KEPT_BYTES = 16 << 20
-"""Texts of actions that SQL has not got yet. SQL lags by less than a second; while it is down, older ones are given up:
-Redis has had them for long."""
+"""Characters of the kept actions, which SQL lacks. SQL lags by less than a second. While it is down, the oldest actions
+are dropped beyond this bound: a copy of Redis's data that lacks them would have to be old."""
 
 
 class Acknowledged:
@@ -43,7 +43,7 @@ class Acknowledged:
         return [action for (of, _), action in self._unwritten.items() if of == sid]
 
     def settle(self, sid: str, last: int) -> None:
-        """Redis has the session again, with `last` actions: what it lacks still is lost."""
+        """Accept that Redis has `last` actions of the session, and that later ones are lost."""
         if sid in self._last:
             self._last[sid] = last
 

@@ -56,18 +56,18 @@ class CreateKey:
     """The idempotency key of a create."""
 
     name: str
-    """The key, with whose it is and what it creates."""
+    """The key together with its owner and the kind of request, so that equal keys of others are different names."""
     asked: str
-    """What the request asks for; with the same key it must be the same."""
+    """The request as a text; a repeated request with the same key must have the same."""
 
     def noted(self, made: str) -> str:
-        """As Redis keeps what was made."""
+        """The text to store in Redis: `made`, and a hash of the request."""
         return f"{made}\n{_digest(self.asked)}"
 
     def made(self, noted: str) -> str:
-        """What was made. Raises MalformedRequest: for another request."""
+        """What was made, by the text from `noted`. Raises MalformedRequest: another request made it."""
         made, _, asked = noted.partition("\n")
-        if asked and asked != _digest(self.asked):  # a server of an older version notes nothing of the request
+        if asked and asked != _digest(self.asked):  # a server of an older version stores no hash
             raise MalformedRequest(
                 "This Idempotency-Key belongs to another request; use another key. Nothing was created."
             )
@@ -90,7 +90,7 @@ class BoxFacts:
         return record.changes < self._last.get(record.sid, 0)
 
     def settle(self, record: SessionRecord) -> None:
-        """Redis has the box again as in `record`: what it lacks still is lost."""
+        """Take `record` from Redis as the newest: changes that it lacks are lost."""
         if record.sid in self._last:
             self._last[record.sid] = record.changes
 
@@ -148,12 +148,13 @@ class BoxFacts:
         return changes
 
     async def remember(self, key: CreateKey, made: str, *, instead: str | None = None) -> str:
-        """Note that a create with this key made `made` (a sid, say), unless a concurrent one was first.
+        """Store that a create with this key made `made` (e.g. a sid), unless a concurrent create was first.
 
-        Returns what the first one made. `instead`: what it made, and what has ended since.
+        Returns what the first create made. `instead`: what an earlier create made and `made` may replace, because it
+        has ended.
 
         Raises:
-            MalformedRequest: the first one asked for something else.
+            MalformedRequest: the first create was another request.
         """
         former = "" if instead is None else key.noted(instead)
         claimed = await self._connection.script(
@@ -165,7 +166,7 @@ class BoxFacts:
         """What was recently made by a create with this key, or None.
 
         Raises:
-            MalformedRequest: that one asked for something else.
+            MalformedRequest: that create was another request.
         """
         noted = await self._connection.send("GET", self._keys.box_key(_digest(key.name)))
         return None if noted is None else key.made(noted.decode())

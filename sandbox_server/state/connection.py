@@ -108,20 +108,20 @@ class Connection:
         except ErrorAnswer as error:
             if not str(error).startswith("NOSCRIPT"):
                 raise _unavailable(error) from error
-        return await self.send("EVAL", script.text, len(keys), *keys, *args)  # a fresh Redis lacks it
+        return await self.send("EVAL", script.text, len(keys), *keys, *args)  # a new Redis does not have the script yet
 
     async def check(self, key: str) -> None:
         """Write `key`, for a minute.
 
         Raises:
-            StateUnavailable: Redis does not answer, or takes no writes now; waits for no end of an outage.
+            StateUnavailable: Redis does not answer, or takes no writes now. The end of an outage is not waited for.
         """
         await self.run(self.redis.set(key, "1", ex=_CHECKED_S))
 
     async def unfit(self) -> str:
         """Why this Redis must not hold sessions, and what to do; "": nothing is wrong. Raises StateUnavailable.
 
-        By INFO, because hosted ones refuse CONFIG. Nothing is known if its user may not ask.
+        Uses INFO, because hosted Redis services refuse CONFIG. Also "" if the Redis user may not call INFO.
         """
         try:
             facts = await self.run(self.redis.info())

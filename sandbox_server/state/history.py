@@ -4,8 +4,8 @@ Each session's stacks are bounded by count and by compressed bytes; past a bound
 so a stack only loses its oldest entries. A text that alone exceeds the bound removes its path's whole history, since an
 undo that skipped it would restore a state that never existed.
 
-The stacks belong to the container that they were last put for, or else to the session's. A node that stood still while
-its session went on elsewhere changes nothing in them.
+The stacks belong to the container that they were last put for, or else to the session's. So a node that was suspended
+while its session continued elsewhere cannot change them.
 """
 
 import asyncio
@@ -128,7 +128,7 @@ class RedisEditorHistory:
         return b"".join(len(word).to_bytes(4, "big") + word for word in found)
 
     async def put(self, exported: bytes) -> None:
-        """Replace all stacks by exported ones, for the container, whose files are made anew. Raises StateUnavailable.
+        """Replace all stacks by exported ones, for a container that is being restored. Raises StateUnavailable.
 
         b"" stands for no stacks.
         """

@@ -111,7 +111,8 @@ class GradingJobs:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        # Close them ourselves: `disconnect` skips every second one, since each leaves its list while it iterates.
+        # Close the subscribers here: each removes itself from the list that the library's `disconnect` iterates, which
+        # therefore skips every second one.
         ends = (reader.subscriber.close() for reader in self._readers.values())
         await asyncio.gather(*ends, *self._later, return_exceptions=True)
         await self._server.disconnect()
@@ -253,14 +254,14 @@ class GradingJobs:
         sid = message.payload.decode()
         try:
             if done:
-                # First the mark: a job without a mark may come twice; a mark without a job would hide that there is
-                # none.
+                # Delete the mark first. If the server dies in between, a job without a mark may come twice, but a mark
+                # without a job would prevent that the grading is submitted again.
                 await self._connection.send("DEL", self._keys.submitted(sid))
                 await self._connection.run(message.ack())
             else:
                 await self._connection.run(message.reject())
             await self._connection.send("XDEL", self._keys.gradings(reader.node), message.message_id or "")
-        except StateUnavailable as error:  # it will be delivered again, and found done
+        except StateUnavailable as error:  # the job will be delivered again, and its grading found done
             log.warning("a grading job could not be settled", sid=sid, error=error.detail)
 
     async def _ended(self, reader: _Reader) -> None:

@@ -218,8 +218,8 @@ class Leases:
     async def _take_again(self, expired: list[Lease]) -> None:
         """Take leases again that expired while this process or Redis was stopped, if nobody has taken them.
 
-        Not those of sessions that are another node's: what this process still does in them must not keep their own
-        node's requests waiting.
+        Leases of sessions that now belong to another node are not taken: what this process still does in them must not
+        delay that node's requests.
         """
         for lease in expired:
             if lease.token in self._held:  # otherwise it was given up meanwhile

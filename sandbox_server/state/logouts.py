@@ -1,4 +1,4 @@
-"""Logins to the pages that were ended before their time: a cookie that somebody has copied ends with them."""
+"""Logins to the pages that were ended before they expired, so that a copied cookie is no longer valid either."""
 
 import hashlib
 import math

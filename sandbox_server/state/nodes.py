@@ -1,8 +1,8 @@
 """The nodes that share this Redis: which are alive, with how much capacity, and which has which images.
 
 A node is alive while its heartbeat is younger than the TTL, by Redis's own clock, so that no node's clock decides about
-another. Only a node whose own heartbeats came in time for a whole TTL may declare another one dead: after an outage of
-Redis all heartbeats have expired, and a missing one means nothing until then.
+another. Only a node whose own heartbeats came in time for a whole TTL may declare another one dead: right after an
+outage of Redis all heartbeats have expired, so that a missing one proves nothing.
 """
 
 import hashlib
@@ -156,7 +156,7 @@ _FIELDS = frozenset(field.name for field in fields(NodeRecord))
 
 
 def proof(hop_secret: str, nonce: str) -> str:
-    """What only a node with this secret says to `nonce`; it does not reveal the secret."""
+    """HMAC of `nonce`, which only a node with this secret can make, and which does not reveal the secret."""
     return hmac.new(hop_secret.encode(), b"node:" + nonce.encode("latin-1", "replace"), hashlib.sha256).hexdigest()
 
 
@@ -210,7 +210,7 @@ class Nodes:
             [told, max(1, int(self._ttl_s * 1000)), self._node, self._boot],
         )
         now = time.monotonic()
-        if self._beaten_at is None or now - self._beaten_at > self._ttl_s / 2:  # slow answers included
+        if self._beaten_at is None or now - self._beaten_at > self._ttl_s / 2:  # measured after the answer of Redis
             self._clear_since = now
         self._beaten_at = now
         return bool(known == 1)
@@ -224,7 +224,7 @@ class Nodes:
         return _record(await self._connection.send("GET", self._keys.node(node)))
 
     async def silent_s(self, node: str) -> float:
-        """Seconds since the node's last heartbeat; infinite without one. Its TTL is taken to be this node's."""
+        """Seconds since the node's last heartbeat, infinite without one; assumes that all nodes have the same TTL."""
         left_ms = await self._connection.send("PTTL", self._keys.node(node))
         return max(0.0, self._ttl_s - left_ms / 1000) if left_ms >= 0 else math.inf
 

@@ -87,7 +87,7 @@ class _Link(asyncio.Protocol):
                     waiter.set_exception(answer)
                 else:
                     waiter.set_result(answer)
-        except (hiredis.ProtocolError, IndexError):  # not Redis, or a reply to nothing
+        except (hiredis.ProtocolError, IndexError):  # not Redis, or a reply that nobody waits for
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -103,7 +103,7 @@ class _Link(asyncio.Protocol):
     def send(self, command: bytes, deadline: float, count: int = 1) -> asyncio.Future[Any]:
         """A future reply: StateUnavailable after `deadline` (loop clock), _Broken if the connection ends.
 
-        With `count` above 1 these are so many commands, and the result is the list of their replies.
+        With `count` above 1, `command` holds that many commands, and the result is the list of their replies.
         """
         waiter: asyncio.Future[Any] = self._loop.create_future()
         if self._transport is None or not self.open:

@@ -19,7 +19,7 @@ _ASKED_S = 600.0
 _AT_A_TIME = 1000
 
 _TAKEN = "+"
-"""Before the sid once another request than the one that started the session was answered with it."""
+"""Prefix of the stored sid, once a repeated request has been answered with that sid too."""
 # KEYS: the start. ARGV: _TAKEN -> the sid that the start was answered with, marked as taken
 _KNOWN = Script("""
 local known = redis.call('GET', KEYS[1])

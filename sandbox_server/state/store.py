@@ -18,8 +18,8 @@ from sandbox_server.state.leases import Lease, Leases
 from sandbox_server.state.turns import Turn, Turns
 from sandbox_server.tasks import Loops
 
-_TOGETHER = 50  # sessions that are read at once, so that actions need not wait for thousands
-_SHORT, _SHORT_BYTES = 200, 256 << 10  # actions of a journal, and their bytes, that do not hold up those of others
+_TOGETHER = 50  # sessions read in one exchange; actions would have to wait for an exchange about thousands
+_SHORT, _SHORT_BYTES = 200, 256 << 10  # actions and bytes; writing a longer journal in one script would delay actions
 JOURNAL_AFTER_END_S = 3600.0
 """Seconds; for late retries with an idempotency key. SQL keeps the actions permanently."""
 
@@ -181,9 +181,10 @@ class Store:
         return bool(await self._connection.send("EXISTS", self._keys.in_flight(sid)))
 
     async def settled(self, sid: str, actions: Sequence[ActionRecord]) -> None:
-        """Forget the action in flight if it is one of these, which are acknowledged.
+        """Forget the action in flight if it is one of `actions`, which are acknowledged.
 
-        An older copy of Redis's data may be from the time when it ran. Only for the holder of the session's lease.
+        Redis may have come back with an older copy of its data, in which the action still runs. The caller holds the
+        session's lease.
         """
         stored = await self._connection.send("GET", self._keys.in_flight(sid))
         if stored is None:
@@ -197,10 +198,10 @@ class Store:
         return bool(await self._connection.script(_TOUCH, [self._keys.session(sid)], flat({"touched_at": clock.now()})))
 
     async def move(self, record: SessionRecord, new_state: str, sources: frozenset[str], **fields: object) -> bool:
-        """Change the state to `new_state` if it is one of `sources`; False: it is not, and nothing was changed.
+        """Change the state from one of `sources` to `new_state`; False: nothing was changed.
 
-        Nor is anything changed if the session has another node or container than `record`: a caller that stood still
-        may have lost the session's lease, and the session may have continued elsewhere.
+        Nothing is changed if the state is none of `sources`, or if the session's node or container differs from
+        `record`: the session may have continued elsewhere while the caller was suspended and lost its lease.
 
         In an ended state the session leaves `live` and loses its editor history; the rest is kept for a while.
         """
@@ -226,9 +227,9 @@ class Store:
         return bool(moved)
 
     async def adopt(self, record: SessionRecord, former: SessionRecord) -> bool:
-        """Move the session from a dead node to `record.node`; False: it is not as in `former` any more.
+        """Move the session from a dead node to `record.node`; False: the session has changed since `former`.
 
-        Another node has taken it, or its own is back and has acted or ended it meanwhile. The action in flight is
+        Then another node has taken it, or its own node is back and has acted in it or ended it. The action in flight is
         dropped: it died with the former node.
         """
         keys, sid = self._keys, record.sid
@@ -264,7 +265,7 @@ class Store:
         return found
 
     async def _records(self, sids: Sequence[bytes]) -> list[SessionRecord | None]:
-        """One for each sid; a session that has not changed since the last list is not read anew."""
+        """One for each sid; a session that has not changed since the last list is not parsed again."""
         listed: dict[bytes, tuple[Sequence[bytes], SessionRecord | None]] = {}
         for at in range(0, len(sids), _TOGETHER):
             some = sids[at : at + _TOGETHER]

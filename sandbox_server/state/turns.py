@@ -85,7 +85,7 @@ class _Begun:
 
 _NOTHING_BEGAN = Lease("", "")
 _LARGE = 1 << 20
-"""Characters of an action that are sent to Redis, which all sessions share, only if its session may be there."""
+"""An action with more characters is sent to Redis only after a look whether its session is on this node."""
 
 
 class Turn:
@@ -137,7 +137,7 @@ class Turn:
         await self._turns.acknowledge(self._lease, action, changes)
 
     async def withdraw(self, sid: str) -> None:
-        """End the turn as if the action had never begun: nothing of it ran, or will. Raises StateUnavailable."""
+        """End the turn as if the action had never begun: nothing of it has run. Raises StateUnavailable."""
         await self._turns.withdraw(self._lease, sid, self._in_flight, self.interrupted)
 
 
