@@ -3,7 +3,7 @@
 import gc
 import sys
 
-# Imports free next to nothing, and the collections that their many new objects set off are a tenth of their CPU.
+# Imports make many objects and free almost none: the garbage collections that they set off take a tenth of their CPU.
 _collecting = gc.isenabled()
 gc.disable()
 # structlog and httpx import rich where it is installed, for tracebacks and a command line that nothing here uses:
@@ -16,7 +16,7 @@ try:
 finally:
     if not _has_rich:
         del sys.modules["rich"]
-    # moves the new objects to the oldest generation unseen; otherwise the next new object sets off that collection
+    # moves the new objects to the oldest generation without a collection, which the next new object would set off
     gc.freeze()
     gc.unfreeze()
     if _collecting:

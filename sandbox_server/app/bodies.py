@@ -22,7 +22,7 @@ _SMALL_SHARE = 0.25
 
 
 class Room:
-    """A number of bytes. Who finds too few left waits its turn, in the order of coming."""
+    """A bounded number of bytes. Callers that find too few left are served in the order in which they came."""
 
     def __init__(self, size: int, *, wait_s: float) -> None:
         self._left = size
@@ -71,10 +71,11 @@ class _Bounds:
 class BoundBody:
     """Answers 413 past `max_bytes` (by Content-Length, else once that much was read), 408 past `timeout_s`.
 
-    All bodies together have `all_bytes`: each takes its length before it is read (`max_bytes` if that is not told) and
-    keeps it until its request is over. Where too little is left, the request waits for `wait_s`; then it gets 503.
+    All bodies together may have `all_bytes`. Each takes its Content-Length (`max_bytes` without one) before it is read,
+    and gives it back when its request is over. If too little is left, the request waits up to `wait_s` seconds, then it
+    gets 503.
 
-    Before a refusal some of what is still sent is read and dropped, for `timeout_s` at most.
+    Before a refusal, some of what the client still sends is read and dropped, for at most `timeout_s` seconds.
     """
 
     def __init__(self, app: ASGIApp, max_bytes: int, timeout_s: float, *, all_bytes: int, wait_s: float) -> None:
@@ -148,7 +149,7 @@ class _Body:
         try:
             if self._came > self._bounds.max_bytes:
                 raise _too_large(self._bounds)
-            if self._came > _UNCOUNTED and not self._held:  # its length was not told
+            if self._came > _UNCOUNTED and not self._held:  # it has no Content-Length
                 await self.take(self._bounds.max_bytes)
         except ServiceError:
             if not self._whole:

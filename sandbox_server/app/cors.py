@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from sandbox_server.protocols._by_host import TARGET
 
 _READ = ("Retry-After", "X-Next-Token")
-"""What E2B's SDK reads of an answer's headers; a browser shows it only the usual ones besides."""
+"""Headers of an answer that E2B's SDK reads; a browser shows only these, and the usual ones, to a page."""
 _METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 
 

@@ -66,13 +66,13 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
         lifespan=lifespan,
         routes=[Route("/openapi.json", _describe), *built_routes(guarded=bool(settings.api_keys))],
         openapi_url=None,  # FastAPI's own routes: one blocks the loop, and its pages load scripts from another host
-        # traces and metrics are our own: FastAPI would look at each request whether somebody has set up OpenTelemetry
+        # the server has its own traces and metrics; FastAPI would check at each request whether OpenTelemetry is set up
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     keys, view_keys = _texts(settings.api_keys), _texts(settings.view_keys)
     app.state.logins = Logins(role_of(keys, view_keys), [*keys, *view_keys])
     app.state.followed = set()
-    app.state.stopping = False  # set by whoever runs the app, for streams that would go on
+    app.state.stopping = False  # set by the app's runner, so that endless streams end
     app.state.agents = AgentBounds(
         origins=frozenset(origin.rstrip("/").lower() for origin in settings.agent_origins),
         reward_wait_s=settings.agent_reward_wait_s,
@@ -87,7 +87,7 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
 
 @functools.cache
 def built_routes(*, guarded: bool) -> Sequence[BaseRoute]:
-    """Routes of all protocols and pages, with rights asked for if `guarded`.
+    """Routes of all protocols and pages; they check access rights if `guarded`.
 
     FastAPI would build them at the first request and block the loop for 100 ms of CPU. Here they are built once for all
     applications of a process.

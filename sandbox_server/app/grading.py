@@ -70,7 +70,7 @@ def _baselines(instances: Instances) -> BaselineSource:
         if verification is None:
             return None
         return Baseline(
-            # that there were none may have been the host's doing, so it is tried again
+            # None instead of False: a run without results may be the fault of the host, so it is repeated
             empty_gives_results=verification.empty in ("resolved", "unresolved") or None,
             gold_gives_results=verification.gold in ("resolved", "unresolved") or None,
             gold_tests_s=math.inf if verification.gold == "timeout" else None,

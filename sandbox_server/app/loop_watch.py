@@ -54,7 +54,7 @@ class _Watch:
         self._cpu_s = time.thread_time()
         self._queued_s = self._queued()
         self._stack = ""
-        # kept open: a look at a moment when no file can be opened would end the thread
+        # kept open: an error when it is opened later, e.g. for lack of file descriptors, would end the thread
         self._dump = tempfile.TemporaryFile()  # noqa: SIM115
         self._over = threading.Event()
         self._onlooker = threading.Thread(target=self._look, name="loop-watch", daemon=True)

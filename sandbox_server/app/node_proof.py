@@ -1,9 +1,9 @@
-"""Lets a node hear a request that another one forwards only once it has proved to be the node of the heartbeat.
+"""Forwards requests to a node only after it has proved to be the node that sent the heartbeat.
 
-The address in a heartbeat may be wrong, or another program's by now. That program would get the client's headers and
-API key, and what it says would be taken for the node's answer. So each new connection begins with a challenge: random
-text, of which only that node can make the HMAC under its hop secret (`state.nodes`). What follows goes over the same
-connection. Somebody between the nodes who passes the challenge on is kept out by TLS only (https in SANDBOX_NODE_URL).
+The address in a heartbeat may be wrong, or belong to another program by now. That program would get the client's
+headers and API key, and its answer would be taken for the node's. So each new connection begins with a challenge: a
+random text, whose HMAC under the node's hop secret (`state.nodes`) only that node can make. The requests follow on the
+same connection. Only TLS (https in SANDBOX_NODE_URL) keeps out an attacker between the nodes who relays the challenge.
 """
 
 import asyncio

@@ -21,7 +21,7 @@ class OneWriteProtocol(HttpToolsProtocol):
 
 
 class _Transport:
-    """Passes everything on but `write` and `close`."""
+    """Wraps a transport: `write` and `close` are its own, all else is passed on."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
@@ -42,7 +42,7 @@ class _Transport:
         self._put(data)
 
     def close(self) -> None:
-        """Close it once all that was written is sent."""
+        """Close the transport once everything written is sent."""
         self._flush()
         self._transport.close()
 
@@ -54,8 +54,8 @@ class _Transport:
     def _put(self, data: bytes) -> None:
         """Write `data`, unless the client is gone.
 
-        uvicorn notes that for the request that it answers, not for those that came behind it on the same connection,
-        and uvloop raises RuntimeError.
+        uvicorn notes this only for the request that it answers. It still answers the requests that came after it on the
+        same connection, for which uvloop would raise RuntimeError.
         """
         if not self._transport.is_closing():
             self._transport.write(data)

@@ -22,7 +22,7 @@ MISDIRECTED = 421
 HOP_HEADER = "sandbox-forwarded"
 """In a forwarded request, and in the answer that it is misdirected: the node's hop secret."""
 UNREACHED = (httpx.TransportError, httpx.InvalidURL)
-"""The node did not answer, or nobody could at the address that its heartbeat has."""
+"""Errors if the node did not answer, or if the address in its heartbeat is invalid."""
 _SWITCHING = 101
 _PIECE = 1 << 15
 _OF_ONE_HOP = frozenset(
@@ -38,8 +38,8 @@ def of_one_hop(name: bytes) -> bool:
 def is_misdirected(response: httpx.Response, scope: Scope, secret: str) -> bool:
     """Whether the node itself answered that the session is not its own.
 
-    A program in a box may answer with the same status, and its request must not be sent again; it knows no secret.
-    Nodes of older releases do not send the secret: theirs counts where no program can answer.
+    A program in a box may answer with the same status, and its request must not be sent again. But it does not know the
+    secret. Nodes of older releases send no secret: their answer counts on paths where no program in a box can answer.
     """
     if response.status_code != MISDIRECTED:
         return False

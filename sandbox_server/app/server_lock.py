@@ -14,7 +14,7 @@ from sandbox_server.errors import ServiceError
 from sandbox_server.state.nodes import Nodes
 
 _CLAIMED = 4
-"""Heartbeats that a claim of a name lasts; the first one takes a second or two to come."""
+"""Duration of a claim of a name, in periods of the heartbeat; the first heartbeat comes after a second or two."""
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _LOOK_S = 0.1  # between two looks whether another server has started, or given up
 
@@ -53,19 +53,19 @@ def only_server(data_dir: Path) -> Iterator[None]:
 
 
 def place_of(data_dir: Path) -> str:
-    """Name of this directory on this boot of its host: who holds its lock knows that its former server is dead."""
+    """Identifies this directory and the boot of its host. Who holds its lock knows that the former server is dead."""
     folder = data_dir.stat()
     with suppress(OSError):
         return f"{_BOOT_ID.read_text().strip()}/{folder.st_dev}/{folder.st_ino}"
-    return secrets.token_hex(8)  # a host that does not tell: no former server was there
+    return secrets.token_hex(8)  # the boot is unknown: equals the place of no former server
 
 
 async def take_name(name: str, nodes: Nodes, *, place: str, beat_s: float) -> None:
     """Take the node's name, which no other server may use: both would end each other's sessions.
 
-    Of several servers that start at once one gets it. Where the former server was in another place (`place_of`) it
-    waits until that one's next heartbeat is overdue. The URL is no evidence: hosts that were cloned, or replicas behind
-    one address, have the same.
+    If several servers start at once, one of them gets the name. If the former server ran in another place (`place_of`),
+    this waits until the next heartbeat of that server is overdue. URLs are not compared, because cloned hosts, or
+    replicas behind one address, have the same URL.
 
     Raises:
         NodeNameTaken: another server uses this name, or others keep starting with it. StateUnavailable.

@@ -107,6 +107,6 @@ def sleep_config(settings: Settings) -> SleepConfig:
     return SleepConfig(
         node=settings.node_id,
         hibernate_s=settings.hibernate_s,
-        # a request waits for its turn as long again
+        # no longer than one action, because the request may also wait that long for its turn
         wake_timeout_s=min(settings.start_timeout_s, settings.command_timeout_s),
     )

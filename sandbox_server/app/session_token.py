@@ -14,7 +14,8 @@ from sandbox_server.sessions.base import Sessions
 async def session_of_token(state: State, path: str, offered: Sequence[bytes]) -> Mapping[str, object] | None:
     """Scope entries for a request that offers the token of the session at the end of its path; None if it does not.
 
-    It counts as its owner's, but `app.rights` admits it to that session alone. `state`: the application's.
+    The request counts as one of the session's owner, but `app.rights` admits it to that session alone. `state`: the
+    application's.
 
     Raises:
         StateUnavailable, CatalogueUnavailable.

@@ -138,11 +138,11 @@ async def _store_at(url: str, settings: Settings, sink: ActionSink, loops: Loops
     logouts = Logouts(connection, keys)
     flusher = JournalFlusher(connection, keys, sink, node=settings.node_id, acknowledged=store.acknowledged)
     try:
-        if unfit := await connection.unfit():  # first: a node of a cluster refuses writes in words of its own
+        if unfit := await connection.unfit():  # first, because a node of a Redis Cluster refuses the writes below
             log.error("this Redis is not fit for the service", why=unfit)
         if settings.redis_url:  # else it is the private Redis of this data directory
             await take_name(settings.node_id, nodes, place=place, beat_s=settings.node_beat_s)
-        await store.open()  # which voids the leases of whoever had the name
+        await store.open()  # voids the leases of the node's former server
         off_s = clock.set_to(await store.time())
         if abs(off_s) > _CLOCKS_APART_S:
             log.warning(

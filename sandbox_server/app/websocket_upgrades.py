@@ -1,9 +1,9 @@
 """Requests that ask for a websocket, for uvicorn's `ws`: the app answers them as HTTP and may take the connection over.
 
-Such a request is an `http` scope like any other, with the connection under RAW. Websockets of boxes' ports are passed
-through byte for byte: a part that has seen the other side switch protocols writes its 101 there and copies bytes. Those
-of our own protocols are spoken by uvicorn, which gets the connection. Any other answer goes the usual way and closes
-the connection, so that nothing that a proxy in front sends later on it is taken for bytes of a websocket.
+Such a request reaches the app as an `http` scope, with the connection under RAW. A websocket to a port of a box is
+passed through byte for byte: the part that forwards it writes the other side's 101 to the connection and then copies
+bytes. A websocket of our own protocols is left to uvicorn, which gets the connection. Any other answer is sent in the
+usual way and closes the connection. Otherwise a later request of a proxy on it could pass for bytes of a websocket.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ log = logger(__name__)
 
 _PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
 _HELD = 1 << 16
-"""Bytes read ahead of whoever copies them."""
+"""Maximum bytes that are read before they are copied."""
 _PIECE = 1 << 12
 """Bytes of a websocket that are read at a time. An empty ping has six, and costs some 0.1 ms."""
 
@@ -34,7 +34,7 @@ class Connection:
     """The client's connection; implements `_by_host.RawConnection`."""
 
     def __init__(self, transport: asyncio.Transport, speak: Callable[[ASGIApp, bytes], None]) -> None:
-        """`speak(app, data)`: hand the connection over; `data` was read and not used."""
+        """`speak(app, data)`: hand the connection over to uvicorn's websocket; `data` was read and not used."""
         self._transport = transport
         self._speak = speak
         self._held = bytearray()
@@ -58,7 +58,7 @@ class Connection:
         self._room.set()
 
     def may_write(self, *, now: bool) -> None:
-        """Whether the client takes bytes."""
+        """Note whether the client takes more bytes."""
         (self._room.set if now else self._room.clear)()
 
     async def read(self) -> bytes:
@@ -170,15 +170,15 @@ class Upgraded(asyncio.Protocol):
         self._asked = False
         self._head = b""
         self._speaking: WebSocketsSansIOProtocol | None = None
-        """Has the connection, once it was handed over."""
+        """uvicorn's websocket, once the connection was handed over to it."""
         self._pieces: PieceByPiece | None = None
-        """What it reads from."""
+        """The transport that `_speaking` reads from."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `asyncio.Protocol`."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
         self._connection = Connection(self._transport, self._speak)
-        self._state.connections.add(self)  # type: ignore[arg-type]  # of it uvicorn uses `shutdown`
+        self._state.connections.add(self)  # type: ignore[arg-type]  # uvicorn only calls its `shutdown`
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`; the first piece is the whole head."""
@@ -273,7 +273,7 @@ class Upgraded(asyncio.Protocol):
             self._connection.end()
 
     def eof_received(self) -> bool:
-        """See `asyncio.Protocol`: the connection closes, that of a websocket once all was read."""
+        """See `asyncio.Protocol`: the connection closes; a websocket's connection closes once all was read."""
         if self._pieces is not None:
             self._pieces.end()
         return self._pieces is not None
