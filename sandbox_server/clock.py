@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 FOLLOW_S = 30.0
 """`follow` is called this often, and closes a gap within this time if the bound of the rate allows."""
 _RATE = 0.1
-"""The most that this clock goes faster or slower: no wait is cut short by more than this share of it."""
+"""Share by which this clock may go faster or slower, and so the largest share by which a wait becomes shorter."""
 
 _at = time.time()
 _since = time.monotonic()

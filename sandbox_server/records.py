@@ -72,8 +72,8 @@ class SessionRecord:
     """Packets and name queries that egress rules refused in its former containers and, once it has ended, in its last;
     -1: nobody counted."""
     changes: int = 0
-    """How often a box was changed: its end, a pause, its container, its network. Of two copies the one with more is
-    the newer one. Always 0 for sessions of tasks."""
+    """Number of changes of a box: of its end, pause, container or network. Of two copies of the record, the one with
+    more changes is newer. Always 0 for sessions of tasks."""
 
     def refused_with(self, count: int | None) -> int:
         """`egress_refused` with the count of its present container (None: nobody counts there)."""

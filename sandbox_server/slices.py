@@ -1,6 +1,6 @@
-"""Long work on the event loop in slices: an action beside it waits for one slice, not for all of the work.
+"""Does long work on the event loop in slices, so that an action meanwhile waits for one slice, not for all of the work.
 
-A thread is no help: it holds the GIL for 5 ms whenever the loop wants it back.
+A thread would not help: it keeps the GIL for 5 ms each time the event loop needs it.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 _SLICE_S = 0.0001  # an action takes some eight rounds of the event loop, each of which may wait this long
 _turns: "WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]" = WeakKeyDictionary()
-"""Of each event loop: four pages at once must not put four slices into each round of it."""
+"""Event loop -> lock, because four pages at once must not put four slices into each round of the loop."""
 
 
 async def sliced(items: Iterable[T]) -> list[T]:
@@ -24,7 +24,7 @@ async def sliced(items: Iterable[T]) -> list[T]:
         async with turn:
             if _ended(rest, made):
                 return made
-            await asyncio.sleep(0)  # with the turn: others' slices belong into other rounds
+            await asyncio.sleep(0)  # keeps the lock, so that slices of other callers come in later rounds
 
 
 def _ended(rest: Iterator[T], made: list[T]) -> bool:

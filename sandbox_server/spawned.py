@@ -1,7 +1,7 @@
 """Starts programs without copying the server's memory.
 
-uvloop forks in the loop's thread, where copying the page tables of 200 MB takes 7 ms of CPU, and of a server under load
-50: all sessions wait meanwhile. `subprocess.Popen` uses vfork, which copies nothing: 0.3 ms.
+uvloop forks in the loop's thread. Copying the page tables of 200 MB takes 7 ms of CPU, and those of a server under load
+50 ms, while all sessions wait. `subprocess.Popen` uses vfork, which copies nothing and takes 0.3 ms.
 """
 
 import asyncio

@@ -125,7 +125,7 @@ class Loop:
         if seconds <= 0:
             await asyncio.sleep(0)
         elif not self._stopping:
-            # neither an event nor asyncio.timeout, which ends a wait by an exception: loops pause 15 times a second
+            # a bare future, because loops pause 15 times a second, and asyncio.timeout ends each wait by an exception
             loop = asyncio.get_running_loop()
             self._pause = loop.create_future()
             timer = loop.call_later(seconds, _end, self._pause)

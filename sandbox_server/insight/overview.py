@@ -28,7 +28,7 @@ _GROUPS = 5000
 _SHOWN = 20
 _EXAMPLES = 3
 _SAME_PATCH = "patch:identical to one of another instance"
-"""A fix fits one instance. What fits several changes how tests run."""
+"""A fix fits only one instance. A patch that passes on several is likely to change how tests run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Insight:
         self._nodes = nodes
         self._overviews = ShortCache(self._read, for_s=_FRESH_S, most=_KEPT)
         self._jumps = ShortCache(self._read_jumps, for_s=_FRESH_S)
-        self._reading = asyncio.Lock()  # one at a time: on average each is sooner done than if all ran at once
+        self._reading = asyncio.Lock()  # one at a time, because on average each then ends sooner than in parallel
 
     async def overview(self, *, run: str | None = None, window_s: float = 3600.0) -> Overview:
         """The overview of one run (None: of all), at most 5 s old."""
@@ -97,7 +97,7 @@ class Insight:
         try:
             # bounded: others wait for the lock
             async with self._reading, asyncio.timeout(_READ_S):
-                self._jumps.begin(None)  # read meanwhile: the first in an hour takes as long as half of the rest
+                self._jumps.begin(None)  # in parallel: the first read in an hour takes half as long as all the rest
                 return await self._overview(*asked)
         except TimeoutError:
             raise CatalogueUnavailable(f"the database gave no overview within {_READ_S:g} s; try again later") from None

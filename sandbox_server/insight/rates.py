@@ -26,7 +26,7 @@ class Day:
 
     begin: float
     graded: int
-    """Unmasked ones; so is the next."""
+    """Unmasked gradings; the next field counts only these too."""
     resolved: int
     masked: int
     grade_s: float | None
@@ -54,7 +54,7 @@ def _day(begin: float, gradings: Sequence[tuple[Standing, float]]) -> Day:
 
 
 class PassRates:
-    """Reads counts by the hour. The last day is 24 hours and the begun hour before them.
+    """Reads counts by the hour, so the last day begins at the last full hour before 24 hours ago.
 
     The seven days before it are read once an hour, because their counts no longer change.
     """

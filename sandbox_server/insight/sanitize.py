@@ -32,7 +32,7 @@ def for_terminal(text: str) -> str:
 
 
 def coloured(text: str) -> str:
-    """As `for_terminal`, but with colours (SGR), and of lines that overwrite themselves only the last state."""
+    """As `for_terminal`, but with colours (SGR). Of a line that overwrites itself, only the last state is kept."""
     text, pieces, at = last_written(text), [], 0
     for found in SEQUENCE.finditer(text):
         pieces.append(plain(text[at : found.start()]))
@@ -43,7 +43,7 @@ def coloured(text: str) -> str:
 
 
 def last_written(text: str) -> str:
-    """The text with each line that overwrites itself by carriage returns, as a progress bar, in its last state."""
+    """The text with only the last state of each line that overwrites itself by carriage returns (a progress bar)."""
     text = text.replace("\r\n", "\n")
     return "\n".join(map(_last, text.split("\n"))) if "\r" in text else text
 

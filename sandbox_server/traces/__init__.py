@@ -159,6 +159,6 @@ def in_a_row(timings_s: Mapping[str, float], ended: float) -> tuple[Span, ...]:
 
 
 def _arrived(session: SessionRecord) -> float:
-    """When its start arrived: `created_at` is the end of what these stages took."""
+    """Unix seconds when its start arrived: `created_at` minus the durations of the start's stages."""
     waited = (session.timings_s.get(f"start_{stage}", 0.0) for stage in ("queue", "prepare", "container"))
     return session.created_at - sum(waited)

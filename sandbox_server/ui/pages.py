@@ -56,7 +56,7 @@ async def seen_by(request: Request) -> None:
     if logins.role(request) is None:
         raise NoKey
     if logins.left_s(request):
-        with suppress(StateUnavailable):  # the pages are for seeing what is wrong, also with Redis
+        with suppress(StateUnavailable):  # the pages show what is wrong, so they must work without Redis
             if await _logouts_of(request).has(request.cookies[COOKIE]):
                 raise NoKey
 
@@ -257,5 +257,5 @@ async def nodes(request: Request, sort: Sort = "") -> Response:
 
 
 def _listed(request: Request, sort: str) -> dict[str, str | None]:
-    """What a list's links keep of its query."""
+    """The query parameters that the links of a list keep."""
     return {name: request.query_params.get(name) for name in ("since", "limit")} | {"sort": sort}

@@ -14,10 +14,10 @@ class Results:
     name: str
     """F2P or P2P."""
     count: int
-    """Tests of it that passed."""
+    """Number of tests of the list that passed."""
     total: int
     passed: tuple[str, ...]
-    """Empty if the row is no longer the one that was graded."""
+    """Their names; empty if the instance's row has changed since the grading."""
     failed: tuple[str, ...]
     excerpts: Mapping[str, str]
     """Failed test -> the lines of the log about it."""

@@ -31,7 +31,7 @@ ROUTER = APIRouter(
 )
 
 _PAGE = 50
-_AT_ONCE = 5  # actions read before their texts are cut: a message may have SANDBOX_MAX_BODY_MB
+_AT_ONCE = 5  # actions read at a time, before their texts are cut: one may have SANDBOX_MAX_BODY_MB
 _EXPORTED = 2000
 _KEPT = MOST - 100  # leaves room for the note about the omitted part
 _LOOK_S = 1.0
@@ -170,7 +170,7 @@ async def _may_change(request: Request) -> bool:
 
 
 async def _task(request: Request, view: SessionView) -> TaskInstance | None:
-    """The session's row; None if it has none, or none any more."""
+    """The session's instance; None for a box, or if the instance was removed."""
     if not view.record.instance_id:
         return None
     with suppress(UnknownInstance):

@@ -14,7 +14,7 @@ Sort = Annotated[str, Query(max_length=40, pattern="^(-?[a-z_]+)?$")]
 
 
 def ordered(rows: Sequence[T], sort: str, columns: Mapping[str, Callable[[T], Any]]) -> Sequence[T]:
-    """The rows in that order, those without a value last; as they are if there is no such column."""
+    """The rows in the order of `sort`, those without a value last; unchanged if there is no such column."""
     if (value := columns.get(sort.removeprefix("-"))) is None:
         return rows
     have = [row for row in rows if value(row) is not None]
