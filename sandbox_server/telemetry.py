@@ -23,14 +23,14 @@ STARTS_WAITING = Gauge("sandbox_starts_waiting", "Starts under way by what they 
 STARTS_REFUSED = Counter("sandbox_starts_refused_total", "Starts refused with 503 by what they lacked", ["reason"])
 RUNS = Gauge(
     "sandbox_run_starts",
-    "Slots held and starts waiting for one, by run; past 20 runs the smaller ones are together under (other)",
+    "Slots held and starts waiting for one, by run; the runs after the 20 largest are summed as (other)",
     ["run", "state"],
 )
-NODE_FAULT = Gauge("sandbox_node_fault", "1 while the node takes nothing new because of it: daemon, disk", ["reason"])
-DISK_USED = Gauge("sandbox_engine_disk_used_ratio", "Used part of the engine's disk, 0 to 1")
+NODE_FAULT = Gauge("sandbox_node_fault", "1 while this fault stops new work: daemon, disk, data", ["reason"])
+DISK_USED = Gauge("sandbox_engine_disk_used_ratio", "Used share of the engine's disk, 0 to 1")
 IMAGES_REMOVED = Counter("sandbox_images_removed_total", "Images removed to make room on the engine's disk")
 SHELLS = Counter("sandbox_shells_total", "Shells that started, by what carries their bytes: fifos, engine", ["way"])
-POOL_PARKED = Gauge("sandbox_pool_parked", "Containers that are parked for starts to come")
+POOL_PARKED = Gauge("sandbox_pool_parked", "Containers parked for future starts")
 POOL_TAKES = Counter("sandbox_pool_takes_total", "Containers taken by starts: warm, joined, cold, dead", ["how"])
 ACTIONS = Counter("sandbox_actions_total", "Actions by tool and outcome", ["tool", "outcome"])
 ACTION_SECONDS = Histogram(
@@ -40,7 +40,7 @@ ACTION_SECONDS = Histogram(
     buckets=_FAST,
 )
 COMMAND_SECONDS = Histogram(
-    "sandbox_command_seconds", "Commands of batches: queued until they began, run", ["stage"], buckets=_FAST
+    "sandbox_command_seconds", "Stages of a batch's command: queued, run", ["stage"], buckets=_FAST
 )
 CONFIRMATIONS = Counter(
     "sandbox_confirmations_total", "Confirming runs: confirmed, tampered, none, off, skipped", ["state"]
@@ -58,37 +58,45 @@ GRADE_SECONDS = Histogram("sandbox_grade_seconds", "Stages of a grading", ["stag
 GRADINGS_WAITING = Gauge("sandbox_gradings_waiting", "Gradings that wait for a slot")
 GRADINGS_RUNNING = Gauge("sandbox_gradings_running", "Gradings in a slot")
 FORWARDED = Counter("sandbox_forwarded_total", "Requests sent to another node: answered, given_up", ["how"])
-RESTORES = Counter("sandbox_restores_total", "Sessions of dead nodes: same, different, failed", ["result"])
-RESTORE_SECONDS = Histogram("sandbox_restore_seconds", "From the loss to the restored sandbox", buckets=_SLOW)
+RESTORES = Counter(
+    "sandbox_restores_total",
+    "Restores of sessions of dead nodes: same, different (an action ended differently), failed",
+    ["result"],
+)
+RESTORE_SECONDS = Histogram(
+    "sandbox_restore_seconds", "Seconds of a restore, from its start to the restored sandbox", buckets=_SLOW
+)
 FORKS = Counter("sandbox_forks_total", "Copies of sessions: ok, or the code of the error", ["result"])
 CHECKPOINT_SECONDS = Histogram(
     "sandbox_checkpoint_seconds",
-    "Of a session's files and shell, or a box's files: take, or restore in another container",
+    "Checkpoints of a session's files and shell, or of a box's files: take, restore (in another container)",
     ["stage"],
     buckets=_SLOW,
 )
 CHECKPOINT_COPIES = Counter(
     "sandbox_checkpoint_copies_total",
-    "Checkpoints copied out to the object store, or looked up there and copied in, by how that ended",
+    "Checkpoints copied to the object store (out), or looked up there and copied here (in), by result",
     ["way", "result"],
 )
 SNAPSHOTS = Counter("sandbox_snapshots_total", "Snapshots of boxes: ok, or the code of the error", ["result"])
 BOX_FORKS = Counter("sandbox_box_forks_total", "Copies of boxes: ok, or the code of the error", ["result"])
 SLEEPS = Counter(
-    "sandbox_sleeps_total", "Idle sessions and boxes: asleep, awake (left so), or the code of the error", ["result"]
+    "sandbox_sleeps_total",
+    "Attempts to let an idle session or box sleep: asleep, awake (not possible), or the code of the error",
+    ["result"],
 )
-WAKE_SECONDS = Histogram("sandbox_wake_seconds", "From a sleeping session or box to its container", buckets=_SLOW)
+WAKE_SECONDS = Histogram("sandbox_wake_seconds", "Seconds to restore a sleeping session or box", buckets=_SLOW)
 REAPED = Counter("sandbox_reaped_total", "Containers and sessions ended by the reaper", ["why"])
 LOOP_STALL_SECONDS = Histogram(
     "sandbox_loop_stall_seconds",
-    "How late the event loop's own timer came: busy in its thread, or blocked; waiting for a CPU is left out",
+    "Delays of the event loop's own timer: busy (in its thread), blocked; without the time spent waiting for a CPU",
     ["cause"],
     buckets=_FAST,
 )
 LOOP_FAILURES = Counter("sandbox_loop_failures_total", "Rounds of background loops that failed", ["loop"])
 LOOP_FAILING = Gauge("sandbox_loop_failing", "Rounds in a row that failed, of each background loop", ["loop"])
 KEYS_REFUSED = Counter("sandbox_keys_refused_total", "Wrong keys, in requests or at the login of the pages", ["where"])
-INFRA_ERRORS = Counter("sandbox_infrastructure_errors_total", "Our own faults by code", ["code"])
+INFRA_ERRORS = Counter("sandbox_infrastructure_errors_total", "Faults of the service, by error code", ["code"])
 
 
 _RUNS = 20  # limit on series per state: clients choose the labels, and a scraper keeps each
