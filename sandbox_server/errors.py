@@ -130,7 +130,7 @@ class UnknownSession(RequestError):
 
     @classmethod
     def of(cls, sid: str) -> "UnknownSession":
-        """The same text whether there is no such session or the caller's key may not know of it."""
+        """The error, with the same text if there is no such session and if the caller's key may not know of it."""
         return cls(f"no session {sid[:60]}: its start failed, it ended long ago, or it belongs to another API key")
 
 

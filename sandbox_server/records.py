@@ -70,13 +70,13 @@ class SessionRecord:
     """Numbers of the actions that rollbacks undid, `6-13 20-22`; each range ends with the rollback itself."""
     egress_refused: int = -1
     """Packets and name queries that egress rules refused in its former containers and, once it has ended, in its last;
-    -1: nobody counted."""
+    -1: not counted."""
     changes: int = 0
     """Number of changes of a box: of its end, pause, container or network. Of two copies of the record, the one with
     more changes is newer. Always 0 for sessions of tasks."""
 
     def refused_with(self, count: int | None) -> int:
-        """`egress_refused` with the count of its present container (None: nobody counts there)."""
+        """`egress_refused` plus the count of its present container (None: not counted there)."""
         return self.egress_refused if count is None else max(self.egress_refused, 0) + count
 
     @property

@@ -36,7 +36,7 @@ class Answer:
     format: str
     """The answer's format: files, file_list, fenced, structured, lines."""
     files: tuple[str, ...] = ()
-    """Without duplicates, in the order of first mention; so are the others."""
+    """Without duplicates, in the order of first mention; so are `modules` and `entities`."""
     modules: tuple[str, ...] = ()
     """`path:Class`, or `path:function` for a free function."""
     entities: tuple[str, ...] = ()

@@ -1,9 +1,9 @@
 """Forwards a request for another node's session to that node, whichever server the load balancer chose.
 
 The inner parts name the owner (`OwnedElsewhere`); this middleware forwards the request unchanged. If that node does not
-answer, it may be restarting or dead. The request is then given to our own parts again, which know the difference,
-until `patience_s`; after that they answer it. A forwarded request is never forwarded again: the answer is 421, and the
-first server looks up the owner again. Nothing is sent to an address before the node has proved itself (`node_proof`).
+answer, it may be restarting or dead. The inner parts can tell, so they get the request again, until `patience_s` is
+over; then they must answer it. A forwarded request is never forwarded again: the answer is 421, and the first server
+looks up the owner again. Nothing is sent to an address before the node has proved itself (`node_proof`).
 
 A streaming request (`Trait.streams`: an upload, an output that lasts for hours) is relayed as it arrives
 (`app/relay.py`), and only repeated while nothing of its body has been read.

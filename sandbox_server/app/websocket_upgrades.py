@@ -25,7 +25,7 @@ log = logger(__name__)
 
 _PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
 _HELD = 1 << 16
-"""Maximum bytes that are read before they are copied."""
+"""Maximum bytes read ahead of the part that copies them."""
 _PIECE = 1 << 12
 """Bytes of a websocket that are read at a time. An empty ping has six, and costs some 0.1 ms."""
 
@@ -116,7 +116,7 @@ class PieceByPiece:
             self._next()
 
     def end(self) -> None:
-        """The client sends nothing more; its connection is closed once the protocol has what it sent."""
+        """The client sends nothing more: close the connection once the protocol has all bytes."""
         self._ended = True
         if not self._waits:
             self._next()

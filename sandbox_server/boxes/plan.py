@@ -24,7 +24,7 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Making:
-    """How a box's container is made, where it is not of the requested image alone."""
+    """How a box's container is made, if it is not made from the requested image alone."""
 
     image: Callable[[], Awaitable[ImageInfo]] | None = None
     """The image that it is made from instead, e.g. its template's."""

@@ -1,4 +1,4 @@
-"""From a client's request for a box to its plan: the policy and the client's template decide what it leaves out."""
+"""Plans a box from a client's request; the policy and the client's template decide what the request leaves out."""
 
 import json
 import secrets

@@ -170,7 +170,7 @@ class Running:
                 follower.wake()
 
     async def _held_up_by(self, held: Sequence[Follower]) -> None:
-        """Wait until one of them has room; drop them all if none has within `stall_s`."""
+        """Wait until one of the followers `held` has room; drop them all if none has within `stall_s` seconds."""
         waits = [asyncio.ensure_future(follower.room.wait()) for follower in held]
         done, _ = await asyncio.wait(waits, timeout=self._limits.stall_s, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:

@@ -384,7 +384,7 @@ class TemplateBuilds:
         )
 
     def limits(self, build: TemplateBuild, metadata: Mapping[str, str]) -> Limits:
-        """Limits of its containers: those of the template, but at most those of the largest box size."""
+        """Limits of its containers, as the template asks; memory is at most that of the largest box size."""
         largest = max(
             self._policy.limits.memory_mb, *(size.memory_mb or 0 for size in (*self._policy.sizes.values(),)), 0
         )

@@ -1,4 +1,4 @@
-"""Which node a session belongs to: this one, another live one, or a dead one, so that it may be taken over."""
+"""Tells whether a session belongs to this node, to another live node, or to a dead node and may be taken over."""
 
 from sandbox_server.errors import NodeUnreachable, OwnedElsewhere, StateUnavailable
 from sandbox_server.records import SessionRecord

@@ -108,7 +108,7 @@ class Origins:
         """
         with ExitStack() as kept:
             async with self._locked(first) as record:
-                if record.actions == origin.at:  # else a client found and used it: its state is not the parent's
+                if record.actions == origin.at:  # else a client has used the copy: it no longer has the parent's state
                     sandbox = await self._runtime.attach(record.container_id)
                     checkpoint = await self._checkpointing.take(record, sandbox, origin.instance, of=origin.parent.sid)
                     kept.enter_context(self._checkpointing.kept(checkpoint))

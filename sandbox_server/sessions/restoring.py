@@ -154,7 +154,7 @@ class Restoring:
     async def _undamaged(
         self, record: SessionRecord, instance: TaskInstance, actions: Sequence[ActionRecord]
     ) -> Filled:
-        """As `_anew`. Replaces a damaged checkpoint by an older one, or by running all actions again."""
+        """As `_anew`, but uses an older checkpoint if one is damaged, and at last none: then all actions run again."""
         for _ in range(_DAMAGED):
             with suppress(Damaged):
                 return await self._anew(record, await self._checkpointing.origin(record, instance, actions, whole=True))

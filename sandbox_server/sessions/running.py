@@ -37,7 +37,7 @@ class Ran:
     duration_s: float | None = None
     """Set if it differs from the measured run time."""
     changes: Mapping[str, object] = field(default_factory=dict)
-    """Fields of the session's record that change with it, besides the usual ones."""
+    """Further fields of the session's record that change when the action is acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)

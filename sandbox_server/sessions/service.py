@@ -221,7 +221,7 @@ class SessionService:
 
 
 def _without_patch(record: SessionRecord) -> RequestError:
-    """Why a session whose patch SQL does not have has none."""
+    """The error for a session of which SQL has no patch: why there is none."""
     match record.state:
         case SessionState.LIVE:
             return SessionStillLive(f"session {record.sid} is live: POST /postprocess first")

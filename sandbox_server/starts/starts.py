@@ -64,7 +64,7 @@ class _Start:
     ticket: Ticket
     """Its ticket in the queue where it waits or last waited."""
     stage: str = "slots"
-    """What the start waits for: slots, image, daemon (its container, or a fault to end), or disk."""
+    """What the start waits for: slots, image, daemon (its container), or the end of a fault: daemon, disk, data."""
     sid: str = ""
     timings_s: dict[str, float] = field(default_factory=dict)
 
@@ -130,7 +130,7 @@ class Starts:
 
     @property
     def faults(self) -> Mapping[str, str]:
-        """Fault (daemon, disk) -> the reason why nothing new starts here; empty when nothing is wrong."""
+        """Fault (daemon, disk, data) -> the reason why nothing new starts here; empty when nothing is wrong."""
         return self._faults.present
 
     async def adopt(self, sessions: Iterable[SessionRecord]) -> None:
@@ -274,7 +274,7 @@ class Starts:
                     return await self._begin(start, plan)
                 except RepositoryUnavailable:  # the fetch has its own retries
                     raise
-                except ImageUnavailable:  # the image was removed meanwhile: make it again
+                except ImageUnavailable:  # the image may have been removed meanwhile: make it once more
                     return await self._begin(start, plan)
             except EngineUnavailable:
                 if not self.faults:

@@ -42,7 +42,8 @@ for _, key in ipairs(KEYS) do redis.call('PEXPIRE', key, ARGV[1]) end
 return redis.call('HINCRBY', KEYS[1], 'changes', 1)
 """)
 
-# KEYS: the create. ARGV: what it made, its TTL in ms, what it may replace -> what the create is answered with
+# KEYS: the create. ARGV: what it made, TTL in ms, what an earlier create made and this may replace -> what the create
+# is answered with
 _CLAIM = Script("""
 local known = redis.call('GET', KEYS[1])
 if known and known ~= ARGV[3] then return known end

@@ -125,7 +125,7 @@ class NodeRecord:
     gradings: int = 0
     """Gradings that run or wait on this node."""
     faults: Mapping[str, str] = field(default_factory=dict)
-    """Reason (disk, daemon) -> description; while there are any, the node takes nothing new."""
+    """Reason (daemon, disk, data) -> description; while there are any, the node takes nothing new."""
     vitals: Mapping[str, float | None] = field(default_factory=dict)
     """The fields of its last `fleet.vitals.Reading`; {} before the first."""
     beats: int = 0
@@ -210,7 +210,7 @@ class Nodes:
             [told, max(1, int(self._ttl_s * 1000)), self._node, self._boot],
         )
         now = time.monotonic()
-        if self._beaten_at is None or now - self._beaten_at > self._ttl_s / 2:  # measured after the answer of Redis
+        if self._beaten_at is None or now - self._beaten_at > self._ttl_s / 2:  # a slow answer counts as late
             self._clear_since = now
         self._beaten_at = now
         return bool(known == 1)

@@ -27,7 +27,7 @@ _ON_HTTP = "http/protobuf"
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Something that is over."""
+    """One finished span."""
 
     name: str
     began: float
@@ -150,7 +150,7 @@ def in_seconds(timings_s: Mapping[str, float]) -> dict[str, Value]:
 
 
 def in_a_row(timings_s: Mapping[str, float], ended: float) -> tuple[Span, ...]:
-    """Stages as spans, one after the other, of which the last ends at `ended`."""
+    """Stages as consecutive spans; the last one ends at `ended` (Unix seconds)."""
     spans = []
     for name, taken_s in reversed(list(timings_s.items())):
         spans.append(Span(name, ended - taken_s, ended))

@@ -17,7 +17,7 @@ class Results:
     """Number of tests of the list that passed."""
     total: int
     passed: tuple[str, ...]
-    """Their names; empty if the instance's row has changed since the grading."""
+    """Their names; empty if the instance's row has changed since the grading, or was removed."""
     failed: tuple[str, ...]
     excerpts: Mapping[str, str]
     """Failed test -> the lines of the log about it."""

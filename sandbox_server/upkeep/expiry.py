@@ -23,7 +23,7 @@ TOGETHER = 4
 
 
 class Expiry:
-    """Ends the sessions that are due: those of this node that it is given, and those of dead nodes."""
+    """Ends the sessions that are due: of this node one at a time (`end_if_due`), of dead nodes all (`sweep_dead`)."""
 
     def __init__(
         self,
