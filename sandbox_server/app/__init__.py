@@ -6,8 +6,8 @@ import sys
 # Imports make many objects and free almost none: the garbage collections that they set off take a tenth of their CPU.
 _collecting = gc.isenabled()
 gc.disable()
-# structlog and httpx import rich where it is installed, for tracebacks and a command line that nothing here uses:
-# another tenth. None makes that import fail, which both allow for.
+# structlog and httpx import rich if it is installed, for tracebacks and a command line that nothing here uses. This
+# takes another tenth. With None as the module the import fails, which both of them handle.
 _has_rich = "rich" in sys.modules
 sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
 try:

@@ -23,8 +23,10 @@ log = logger(__name__)
 
 _PERIOD_S = 0.02  # 50 timers and 20 looks a second cost 1 % of a core
 _IDLE_PERIOD_S = 0.16  # longest period of an idle loop; the first stall after idling may seem shorter by this
-_IDLE_CPU_S = 0.0005  # CPU time between two beats of an idle loop, and
-_IDLE_SHARE = 0.01  # of the time between them; background loops take this much, and a request more
+# Between two beats, an idle loop uses less CPU time than _IDLE_CPU_S plus _IDLE_SHARE of the period. Background loops
+# stay below that; a single request exceeds it.
+_IDLE_CPU_S = 0.0005
+_IDLE_SHARE = 0.01
 _LOOK_S = 0.05
 _BUSY_S = 0.05  # warning threshold; CPU time of the loop's thread, so it does not depend on the machine's load
 _BLOCKED_S = 0.25  # likewise, but larger, because the thread that holds the GIL may itself be waiting for a CPU

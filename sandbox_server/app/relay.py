@@ -20,7 +20,7 @@ log = logger(__name__)
 MISDIRECTED = 421
 """A node's status for a forwarded request whose session is not its own."""
 HOP_HEADER = "sandbox-forwarded"
-"""In a forwarded request, and in the answer that it is misdirected: the node's hop secret."""
+"""Header with the node's hop secret, in a forwarded request and in the answer that says it is misdirected."""
 UNREACHED = (httpx.TransportError, httpx.InvalidURL)
 """Errors if the node did not answer, or if the address in its heartbeat is invalid."""
 _SWITCHING = 101

@@ -1,4 +1,4 @@
-"""One server per data directory, by a lock that the kernel frees however its holder dies; and one per node name."""
+"""Allows one server per data directory, by a lock that the kernel frees when its holder dies, and one per node name."""
 
 import asyncio
 import fcntl

@@ -192,7 +192,7 @@ class Commands:
         raise UnknownCommand(f"box {sid} has no command {command_id}")
 
     def delivered(self, command: BoxCommand) -> None:
-        """Note that its end was delivered: it is forgotten after `delivered_s`."""
+        """Note that the command's end was delivered: the command is forgotten after `delivered_s`."""
         asyncio.get_running_loop().call_later(self._bounds.delivered_s, self._forget, command)
 
     async def close(self) -> None:

@@ -65,7 +65,7 @@ class BoxUse:
         return self._uses[sid]
 
     def idle(self, sid: str, touched_at: float, now: float) -> bool:
-        """Whether it was unused for `idle_s`; `touched_at`: Unix seconds of the last use in its record."""
+        """Whether the box was unused for `idle_s`; `touched_at`: Unix seconds of the last use in its record."""
         return bool(self.idle_s) and self.idle_for(sid, touched_at, now) > self.idle_s
 
     def idle_for(self, sid: str, touched_at: float, now: float) -> float:

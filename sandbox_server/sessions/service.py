@@ -170,7 +170,7 @@ class SessionService:
 
     async def _metrics(self, record: SessionRecord) -> dict[str, object]:
         instance = None
-        with suppress(UnknownInstance):  # it was removed from the catalogue
+        with suppress(UnknownInstance):  # the instance was removed from the catalogue
             instance = await self._data.instances.by_id(record.instance_id)
         return await self._localizing.metrics(record, instance)
 

@@ -148,7 +148,7 @@ class EmbeddedRedis:
             "appendfsync": "everysec",
             "save": "",
             "databases": "1",
-            "hz": "2",  # its own clock: with the default, 10, an idle server spends 0.1 % of a core on it
+            "hz": "2",  # rounds of Redis's background tasks per second: the default, 10, takes 0.1 % of an idle core
             "maxmemory-policy": "noeviction",
             "daemonize": "yes",  # a session of its own, and not our child, which could become a zombie
             "pidfile": str(pid),

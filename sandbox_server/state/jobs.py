@@ -1,10 +1,12 @@
 """Gradings as jobs, by repid's Redis broker: one stream per node, read by that node and by nodes that help it.
 
-A job is a sid, delivered at least once. Its entry stays in the stream until the work is done. Its worker renews it
-every third of `lost_after_s`; if it stops doing so, another reader of the stream takes the entry over, by Redis's
-clock. docs/decisions/0001-grading-jobs.md says why repid, and what it leaves to us: acknowledged entries are deleted
-here; its takeover of dead readers' jobs stops when a connection breaks, and its group is missing from a Redis that
-comes back empty, so `tend` checks whether takeovers happen and subscribes again if not.
+A job is a sid, delivered at least once. Its entry stays in the stream until the work is done. Its worker renews the
+entry every third of `lost_after_s`. If the worker stops doing so, another reader of the stream takes the entry over, by
+Redis's clock.
+
+docs/decisions/0001-grading-jobs.md says why repid was chosen, and what it lacks. This module deletes acknowledged
+entries itself. repid stops taking over the jobs of dead readers when a connection breaks, and its reader group is
+missing from a Redis that comes back empty. So `tend` checks whether takeovers happen, and subscribes again if not.
 """
 
 import asyncio

@@ -135,7 +135,7 @@ class NodeRecord:
     place: str = ""
     """Where its server runs, by `app.server_lock.place_of`; "" from older releases."""
     proves: bool = False
-    """Whether it proves with `Nodes.proof` that it is this node; older releases cannot."""
+    """Whether the node can prove its identity with `Nodes.proof`; older releases cannot."""
 
     @property
     def takes(self) -> bool:

@@ -67,7 +67,7 @@ end
 return 1
 """)
 # KEYS: session, live of the former node, live of the new one, nodes, inflight. ARGV: sid, new node, new container,
-# former node, container, state and number of actions, fields... -> 0: it is not as it was
+# former node, container, state and number of actions, fields... -> 0: the session has changed since
 _ADOPT = Script("""
 local now = redis.call('HMGET', KEYS[1], 'node', 'container_id', 'state', 'actions')
 if now[1] == ARGV[2] and now[2] == ARGV[3] then return 1 end
