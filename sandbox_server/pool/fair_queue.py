@@ -152,7 +152,7 @@ class FairQueue:
         if self._most_waiting is None or self._count < self._most_waiting:
             return
         longest = max(self._waiting, key=lambda run: len(self._waiting[run]), default=newcomer.run)
-        # a difference of one ticket is not enough, or two runs would displace each other forever
+        # a difference of one ticket is not enough: two runs would displace each other's tickets forever
         if len(self._waiting.get(newcomer.run, ())) + 1 >= len(self._waiting.get(longest, ())):
             newcomer.position = self._count + 1
             newcomer.estimate_s = self.estimate_s(newcomer.position)

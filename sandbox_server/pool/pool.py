@@ -159,7 +159,7 @@ class Pool:
 
     @property
     def size(self) -> int:
-        """Parked containers at most."""
+        """Maximum number of parked containers."""
         return self._config.size
 
     def view(self) -> list[BucketView]:

@@ -81,8 +81,8 @@ class Steps:
         Waits for the verdict on the step before.
 
         Raises:
-            MalformedRequest, UnknownSession, SessionStillLive: `after` is no session of the step before that has ended.
-            SessionBusy: its verdict is not there yet; ask again. StepClosed: it ended the task.
+            MalformedRequest, UnknownSession, SessionStillLive: `after` is not an ended session of the step before.
+            SessionBusy: that session has no verdict yet, or only `infra`; ask again. StepClosed: the task is over.
             StateUnavailable, CatalogueUnavailable.
         """
         step, before = instance.step, None

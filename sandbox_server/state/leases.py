@@ -106,9 +106,9 @@ class Leases:
             await self._renewing.stop()
 
     async def take(self, name: str) -> Lease | None:
-        """Try once, without waiting; only one caller per process may try at a time. Renewed until `give_back`.
+        """Take the lease, or return None at once if another live server has it. It is renewed until `give_back`.
 
-        None: another live server has it. Raises StateUnavailable.
+        Only one caller per process may try at a time. Raises StateUnavailable.
         """
         lease = Lease(self._keys.lock(name), f"{self.boot}/{secrets.token_hex(8)}")
         try:
@@ -144,7 +144,10 @@ class Leases:
     async def hold(
         self, sid: str, wait_s: float, attempt: Callable[[Lease], Awaitable[T | None]]
     ) -> AsyncIterator[tuple[Lease, T]]:
-        """Wait up to `wait_s` seconds for the caller's turn and a value from `attempt`, which sets `held`.
+        """Hold `sid` during the block, and yield the lease and the value of `attempt`.
+
+        Waits up to `wait_s` seconds in all: for the callers before this one, then until `attempt`, which is repeated,
+        returns a value. `attempt` takes the lease and sets its `held`.
 
         Raises:
             SessionBusy: not in time.

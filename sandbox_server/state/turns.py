@@ -159,9 +159,9 @@ class Turns:
     ) -> AsyncIterator[Turn]:
         """Hold the session for one action and record the action as in flight.
 
-        If the session is not live or belongs to another node, it yields at once without holding or recording anything;
-        likewise if the idempotency key is known (see `Turn`). If the block ends without `acknowledge`, the session is
-        released and the next turn finds the action as `interrupted`.
+        Yields at once, without holding or recording anything, if the session is not live, if it belongs to another node
+        or if the idempotency key is known (see `Turn`). If the block ends without `acknowledge`, the session is
+        released, and the next turn finds the action as `interrupted`.
 
         Raises:
             SessionBusy: not acquired within `wait_s` seconds. StateUnavailable.
