@@ -122,7 +122,7 @@ class _Body:
         self._whole = False
 
     async def take(self, size: int) -> None:
-        """Take room for it, before more of it is read. Raises CapacityError."""
+        """Take room for the body before more of it is read. Raises CapacityError."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         taken = await self._room.take(size)
@@ -172,7 +172,7 @@ class _Body:
                         return
 
     def close(self) -> None:
-        """Give back what it has taken: its request is over."""
+        """Give back the room that the body has taken; call when its request is over."""
         if self._held:
             self._room.give(self._held)
 

@@ -165,7 +165,7 @@ class BoxSnapshots:
         """Remove files of this node's snapshots that are not in SQL, left by a killed server or deleted by another
         node.
         """
-        taking = set(self._taking)  # before `here`: a snapshot that begins after this line cannot be removed
+        taking = set(self._taking)  # before `here`, with no await between: `here` has no file of a later snapshot
         here = {name for name in self._states.names() if name.startswith(_PREFIX)}
         known = {_PREFIX + one for one in await self._store.ids(self._node) | taking}
         for name in here - known:
