@@ -21,7 +21,7 @@ Chosen = Mapping[int, Variant]
 T = TypeVar("T")
 
 Room = asyncio.Semaphore
-"""Bounds the runs that test at a time. It is acquired once the container exists and the patch is applied."""
+"""Bounds how many runs test at a time. A run acquires it once its container exists and the patch is applied."""
 
 COMMAND = "command.py"
 """Used in place of a path: the Python text inside the instance's own command."""
@@ -157,8 +157,8 @@ def altered(
 ) -> tuple[TaskInstance, dict[str, bytes]]:
     """The instance to run, and the files to replace, for these variants of `units`.
 
-    All of `files` are replaced, also unaltered ones, since the choice of files would give away what is altered. For the
-    same reason all units that have a label get it, and the instance uses their tests' labelled names.
+    All `files` are replaced, unaltered ones too, because the choice of files would give away which tests are altered.
+    For the same reason every unit that has a label gets it, and the instance names these tests as labelled.
     """
     by_path: dict[str, list[Variant]] = {path: [] for path in files}
     labels: dict[str, list[Edit]] = {path: [] for path in files}
@@ -213,7 +213,7 @@ async def running(works: Iterable[Coroutine[Any, Any, T]]) -> AsyncIterator[list
         yield tasks
     finally:
         for task in tasks:
-            if not task.cancelling():  # a second time would interrupt the removal of its container
+            if not task.cancelling():  # a second cancellation would interrupt the removal of its container
                 task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 

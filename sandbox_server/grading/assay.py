@@ -21,7 +21,7 @@ COMMAND = "(command)"
 """Stands for the single test of a grader that judges by an exit code."""
 
 _GRADED = (VerdictName.RESOLVED, VerdictName.UNRESOLVED)
-_Z = 1.959964  # 95 % of a normal distribution lies within it
+_Z = 1.959964  # 95 % of a normal distribution lies within this many standard deviations of its mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +223,8 @@ def _why(assay: Assay, broken: Sequence[str], telling: Sequence[str]) -> str:
     """Why the instance cannot be trusted; "" if it can."""
     untold = [trial for trial in assay.trials if not trial.graded]
     if all(trial.verdict == VerdictName.NO_RESULTS for trial in assay.trials if not trial.gold):
-        # the same each time: in a compiled language, tests of what only gold adds do not build without it
+        # That the unpatched tree never gives results is sound: in a compiled language, tests of names that only gold
+        # adds do not build without it.
         untold = [trial for trial in untold if trial.gold]
     if untold:
         kinds = Counter(("gold" if trial.gold else "empty", trial.verdict) for trial in untold)

@@ -195,7 +195,7 @@ class Attempts:
                     code=error.code,
                     detail=error.detail,
                 )
-        # before its tests another run's may have to end, and both may take longer than the limit
+        # the container may wait until another run's tests end, and the tests of both may take `slack` times the limit
         lasts_s = self._bounds.tests_of(instance) * (2 * altered.slack - 1) if altered and altered.room else 0.0
         env = {"PYTEST_ADDOPTS": altered.focus} if altered and altered.focus else {}
         container = await self._containers.make(instance, sid, lasts_s=lasts_s, env=env)
@@ -291,7 +291,7 @@ class Attempts:
                     cause = f"the tests ran out of the container's memory; {run.cause}"
                     return replace(run, name=VerdictName.NO_RESULTS, cause=cause, f2p_count=0, p2p_count=0)
                 if run.name is VerdictName.UNRESOLVED:
-                    await memory.check_host()  # what was killed may be a process of the tests, not their runner
+                    await memory.check_host()  # a process of the tests may have been killed, but not their runner
                 if run.name is not VerdictName.RESOLVED:
                     self._containers.check_disk()
                 return run

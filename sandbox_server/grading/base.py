@@ -72,7 +72,7 @@ class Baseline:
 def own_patches(instance: TaskInstance) -> tuple[bytes, ...]:
     """The patches by which an instance shows that it can be graded: the empty one, then gold if it is known.
 
-    Gold is needed where tests name what only a fix adds: without one they do not even begin.
+    Gold is needed where tests use names that only a fix adds: without a fix such tests do not even start.
     """
     gold = b"" if instance.carried else instance.gold_patch.encode()  # a diff is not applied to carried files
     return (b"", gold) if gold.strip() else (b"",)
@@ -116,7 +116,7 @@ class Judging:
 
     cpu_s: float = 10.0
     wall_s: float = 40.0
-    """Wall-clock time, longer since a judge gets only part of a CPU on a busy host."""
+    """Seconds of wall-clock time; more than `cpu_s`, because on a busy host a judge gets only part of a CPU."""
     memory_mb: int = 512
 
 

@@ -1,4 +1,4 @@
-"""Decides whether a missing result is the policy's fault, by what the instance's own patches give."""
+"""Decides whether a missing result is the policy's fault, by comparison with the instance's own patches."""
 
 import asyncio
 import math
@@ -16,12 +16,13 @@ _EMPTY, _GOLD = "the unpatched tree", "gold"
 
 
 class Calibration:
-    """Masks verdicts without results, by the stored baseline or else by a run of the unpatched tree, then of gold.
+    """Masks a verdict without results if neither the unpatched tree nor gold gives results.
 
-    A timeout is masked if gold runs as long, at any time or now, when the host may be slow.
+    Whether they do is read from the stored baseline, or else found by running the unpatched tree, then gold. A timeout
+    is masked if gold exceeds the limit too, by the baseline or in a run now, because the host may be slow.
 
-    These runs use the slot of the grading that asks. If one gives results, they happen once per instance and process;
-    if none does, that may be the host's doing, and is believed for a while only.
+    These runs use the slot of the grading that asks. That one gives results is remembered as long as the process
+    lives. That none does may be the host's fault, so it is remembered for a while only.
     """
 
     def __init__(
@@ -29,13 +30,13 @@ class Calibration:
     ) -> None:
         """`run` runs the tests over a patch in a fresh container.
 
-        For `kept_s` seconds, that nothing gave results is believed.
+        `kept_s`: seconds for which it is remembered that nothing gave results.
         """
         self._stored = stored
         self._run = run
         self._kept_s = kept_s
         self._seen: dict[str, tuple[str, float]] = {}
-        """Instance -> what of its own gave results, until when that is believed (monotonic clock)."""
+        """Instance -> which of its own patches gave results, and until when that counts (monotonic clock)."""
         self._slow: dict[str, tuple[bool, float]] = {}
         """Instance -> whether gold's newest run went past the limit, and when that run ended (monotonic clock)."""
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -53,10 +54,11 @@ class Calibration:
         return False, ""
 
     async def _gold_runs(self, instance: TaskInstance, timeout_s: float) -> bool:
-        """Whether gold is known to run for `timeout_s`, or does now, because the host is slow.
+        """Whether gold also runs for `timeout_s`: by the baseline, or in a run now, because the host may be slow.
 
-        A run of gold tells of timeouts at about its own time only: a slow one of those that ran beside it, a quick one
-        of those that ended before it did. Otherwise all timeouts after a slow moment of the host were masked.
+        A run of gold counts only for timeouts of about the same time. If gold ran into its limit, it counts for tests
+        that began before gold's run ended; if not, for tests that ended before gold's run did. Otherwise one slow
+        moment of the host would mask all later timeouts.
         """
         ended = time.monotonic()
         stored = await self._stored(instance) or Baseline()
@@ -72,7 +74,7 @@ class Calibration:
             return slow
 
     async def _gives_results(self, instance: TaskInstance) -> str:
-        """What of the instance's own gives results; "" if nothing does."""
+        """Which of the instance's own patches gives results, as a cause says it; "" if none does."""
         key = f"{instance.instance_id}:{instance.row_sha256}"
         turn = self._turns.setdefault(key, asyncio.Lock())
         async with turn:

@@ -49,15 +49,15 @@ class Certifying:
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def go_behind(self, wait_until_uncrowded: Callable[[], Awaitable[None]]) -> None:
-        """Start no run, within the bound, while a grading waits for a slot: until `wait_until_uncrowded` returns.
+        """Let gradings go first: start each run only once `wait_until_uncrowded` returns, up to `yield_s` in all.
 
-        A grading of an instance with a certificate, or one that earns nothing, needs a second; a certificate needs a
-        dozen runs. In the other order all of their rewards would wait for it.
+        A certificate needs a dozen runs. A grading of an instance with a certificate, or one that earns nothing, needs
+        about a second. If the certificate went first, the rewards of all such gradings would wait for it.
         """
         self._wait_until_uncrowded = wait_until_uncrowded
 
     async def variants(self, instance: TaskInstance, key: CertificateKey, aside: Aside = nullcontext) -> Variants:
-        """The variants stored under `key`; if there are none, make them, or wait for who does, within `aside`.
+        """The variants stored under `key`; if there are none, make them within `aside`, or wait for another maker.
 
         Raises:
             GraderBroken: gold gives no results. ServiceError: the runs gave no answer.

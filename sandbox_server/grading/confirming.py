@@ -1,7 +1,7 @@
-"""Confirming runs: a patch that earns a reward is run again under tests of which a random part is made false.
+"""Confirming runs: a patch that earns a reward is run again with a random part of its tests made false.
 
-Code that does what the tests ask for fails exactly the false ones. Code that makes tests pass in any other way cannot
-know which are false: they look alike, and runner, names and inputs are the same.
+Code that does what the tests ask for fails exactly the false tests. Code that makes tests pass in any other way cannot
+know which tests are false: true and false ones look alike, and have the same runner, names and inputs.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ ConfirmMode = Literal["resolved", "off"] | float
 
 _GRADED = (VerdictName.RESOLVED, VerdictName.UNRESOLVED)
 _READY = 2  # containers of one patch created ahead of their run; creating one takes about as long as a short run
-_SLACK = 2.0  # times the tests' limit: what passed just within it may be slower beside the other runs
+_SLACK = 2.0  # factor on the tests' time limit: tests that passed just within it may be slower beside the other runs
 _EVIDENCE = 12  # deviations listed in a receipt
 
 
@@ -43,7 +43,7 @@ class _Case:
     variants: Variants
     units: Sequence[Unit]
     most_s: float
-    """How long the tests of a run may take, as far as it is known what this code needs."""
+    """Limit in seconds on the tests of a run, derived from the time that they took for the verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class _Deviation:
 
     said: str
     passed_false: bool = True
-    """A false test passed, or there were no results. Otherwise a true test failed, which may be chance."""
+    """True: a false test passed, or there were no results. False: a true test failed, which may be chance."""
 
 
 class Confirming:
@@ -73,9 +73,9 @@ class Confirming:
         reward: str = "",
         rng: Random | None = None,
     ) -> None:
-        """`parallel`: runs of one verdict at a time; `earns`: whether a verdict earns a reward, of the name `reward`.
+        """`earns`: whether a verdict earns a reward; `reward`: its name; `parallel`: runs of one verdict at a time.
 
-        A run may take `times` the seconds of the run that gave the verdict, `floor_s` at least.
+        The tests of a run may take `times` as long as in the run that gave the verdict, but at least `floor_s` seconds.
         `unconfirmed_pays`: whether a verdict keeps its reward if its instance has no false tests to confirm it with.
         """
         self._runs = runs
@@ -92,7 +92,7 @@ class Confirming:
 
     @property
     def mode(self) -> str:
-        """Part of `grade_key`: a verdict must not be shared where more, or longer, confirmation is asked for."""
+        """The settings of confirmation, as a part of `grade_key`: under other settings a verdict is not reused."""
         bound = f"{self._times:g} times or {self._floor_s:g} s"
         mode = f"{self._mode}, {self._least_runs} runs of {bound}, of what {self._reward} pays"
         return mode if self._unconfirmed_pays else f"{mode}, or no reward"
@@ -214,8 +214,8 @@ class Confirming:
         turns = cycle(rng.sample(range(len(units)), len(units)))
         runs = runs_for(_guesses(case), least=self._least_runs)
         for which in patterns(len(units) if named else 1, runs, rng):
-            # With one exit code for all, the false test must be the only one: any other would hide it. Units take
-            # turns.
+            # If one exit code judges all tests, only one unit may be false: a second would hide whether the first one
+            # failed. Units take turns.
             numbers = sorted(which) if named else [next(turns)] * len(which)
             drawn.append({number: next(ways[number]) for number in numbers})
         return drawn
@@ -246,11 +246,11 @@ class Confirming:
         )
 
     async def _beside_gold(self, case: _Case, chosen: Chosen, run: TestRun, room: Room) -> TestRun:
-        """What counts of a run without results: itself, or after a timeout one more, after gold's.
+        """Find out by a run of gold whether the patch is to blame for `run`, which gave no results; return what counts.
 
-        Gold is run under the same false tests, and on the same busy host: what it needs tells how long the other may
-        take. The unpatched tree would not tell: where the tests need a name that only a fix adds, it never gives any
-        results.
+        Gold runs under the same false tests, on the same busy host. If it gives results, `run` counts. If `run` timed
+        out, the patch is run once more instead, with a limit raised by a multiple of gold's time. The unpatched tree
+        would be no comparison: where tests need a name that only a fix adds, it never gives results.
 
         Raises:
             InfrastructureError: gold gives no results either.
@@ -271,14 +271,14 @@ def _counted(confirmation: Confirmation) -> Confirmation:
 
 
 def _in_turns(variants: Sequence[Variant], rng: Random) -> Iterator[Variant]:
-    """Endless: the variants in a random order in which sites take turns."""
+    """An endless iterator over the variants, in a random order in which sites take turns."""
     return cycle(by_turns(rng.sample(variants, len(variants))))
 
 
 def _guesses(case: _Case) -> int:
     """Number of guesses in one run: altered units that cannot be compared with the repository's own text.
 
-    If all units can be compared, they count all the same: not all code compares.
+    If every unit can be compared, all of them count: code need not make the comparison.
     """
     if not names_tests(case.instance):
         return 1
@@ -291,7 +291,10 @@ def _by_chance(found: Sequence[_Deviation], most: int) -> bool:
 
 
 def _bearable(evidence: Sequence[_Deviation], found: Sequence[_Deviation], bits: int) -> bool:
-    """Whether correct code may give `found` in one sequence; one passing false test is tolerated in all sequences."""
+    """Whether correct code may give `found` in one sequence.
+
+    One passing false test is tolerated, counted over all sequences (`evidence`).
+    """
     if any(deviation.passed_false for deviation in found):
         return len(found) == 1 == sum(deviation.passed_false for deviation in evidence)
     return _by_chance(found, max(2, forgiven(bits)))

@@ -1,7 +1,8 @@
-"""Grading containers: a fresh one for each grading, removed after it. Some are created before their patch is there.
+"""Grading containers: each grading gets a fresh one, which is removed after it.
 
-Creating one ahead means creating it and running its setup commands, neither of which depends on the patch. If the
-session ends without a grading, it is removed unused. It is only an optimisation: a grading that finds none makes one.
+A container can be created ahead, before the patch exists: neither its creation nor its setup commands depend on the
+patch. If the session ends without a grading, the container is removed unused. This is only an optimisation: a grading
+without such a container creates its own.
 """
 
 import asyncio
@@ -78,12 +79,12 @@ class _Expected:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """Containers that are created before they are needed."""
+    """Limits on containers that are created before they are needed."""
 
     most: int = 0
-    """Created and not yet taken."""
+    """Number of containers created and not yet taken."""
     boots: int = 1
-    """Created at a time."""
+    """Number of containers being created at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +116,8 @@ class Containers:
     ) -> None:
         """`limits` apply where the instance sets none; `network` is the containers' network.
 
-        While there are `faults`, no container is created ahead. Without `sealing`, one of the instance's images is used
-        and set up in each container.
+        While there are `faults`, no container is created. Without `sealing`, containers are created from one of the
+        instance's images, and the setup commands run in each of them.
         """
         ahead = ahead or Ahead()
         self._runtime = runtime
@@ -130,7 +131,7 @@ class Containers:
         self._beside = sealing.beside if sealing else None
         self._sealing = asyncio.Semaphore(sealing.at_once if sealing else 1)
         self._known = set[str]()
-        """Instances whose sealed image has been present once; if it is gone since, the grading itself rebuilds it."""
+        """Instances whose sealed image was built or found once; if it has been removed since, a grading rebuilds it."""
         self._boots = asyncio.Semaphore(ahead.boots)
         self._expected: dict[str, _Expected] = {}
         self._leaving = TaskSet("grading containers")
@@ -220,7 +221,8 @@ class Containers:
     async def check_limits(self, instance: TaskInstance, sandbox: Sandbox) -> None:
         """Raise InfrastructureError if somebody on the host has lowered the container's limits (`docker update`).
 
-        Then the tests may have failed by these. Only the engine is asked: a patch cannot buy a mask with it.
+        The tests may then have failed because of the lower limits. They are read from the engine, so a patch cannot
+        fake them to get a mask.
         """
         if lowered := (await self.outside.see(sandbox.container_id)).lowered(self.limits_of(instance)):
             raise InfrastructureError(lowered)

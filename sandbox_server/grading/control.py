@@ -22,8 +22,8 @@ from sandbox_server.verdicts import VerdictName
 OWN_BREAKS = 2
 """Failures that the patch is blamed for, if the control works."""
 OUTER_BREAKS = 3
-"""The same, if the container was paused, or ended as if killed from outside: the engine restarted, or an operator did
-that. The patch can do it only by tracing the first process."""
+"""The same for containers that were paused, or that ended as if killed from outside. Usually the engine restarted or an
+operator did it; a patch can do it only by tracing the first process."""
 
 _KILLED, _TERMINATED = 137, 143
 _GRADED = {VerdictName.RESOLVED, VerdictName.UNRESOLVED}
@@ -68,7 +68,10 @@ async def blaming(
 
 
 def is_suspect(breaks: Sequence[BrokeOff], attempts: int) -> bool:
-    """Whether to make one more attempt than `attempts`, since two failures of a patch's own would decide the blame."""
+    """Whether to try again after `attempts` attempts because the blame is not decided yet.
+
+    So it is if all of them broke off in a way that the patch can cause, but fewer than `OWN_BREAKS` times.
+    """
     return len(breaks) == attempts < OWN_BREAKS and not any(broken.outer for broken in breaks)
 
 
@@ -85,7 +88,8 @@ class Control:
     async def blames(self, instance: TaskInstance, breaks: Sequence[BrokeOff], *, began: float) -> str:
         """The cause for the verdict if the patch is to blame: it failed often enough and the control works. Else "".
 
-        `began`: start of the first attempt. If the host is a suspect, only a control that began later clears it.
+        `began`: start of the first attempt. If the last failure may come from the host (`outer`), only a control that
+        began later counts.
         """
         last = breaks[-1]
         own = sum(not broken.outer for broken in breaks)

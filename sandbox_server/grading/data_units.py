@@ -16,10 +16,11 @@ async def units_of_data(
     told: Set[str],
     gold: Callable[[Unit], Awaitable[TestRun | None]],
 ) -> list[Unit]:
-    """The candidates with the tests that gold fails under them, by an assertion; those of the same tests as one unit.
+    """The usable candidates, each with the tests that gold fails under it by an assertion.
 
-    `wanted`: the tests that may fail; `always`: those that gold passes; `told`: those that its log names. `gold` runs
-    it under a candidate; None ends the search. No two units share a test.
+    Candidates of one file that make the same tests fail become one unit; no two units share a test. `wanted`: tests
+    that may fail; `always`: tests that gold passes; `told`: tests that gold's log names. `gold` runs gold under a
+    candidate, or returns None to end the search.
     """
     found: dict[frozenset[str], Unit] = {}
     for candidate in candidates:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from sandbox_server.errors import InfrastructureError
 
 _KEPT = 4096  # instances
-_NEWEST = 0.5  # weight of the latest: a patch may make the tests slow, the next one need not
+_NEWEST = 0.5  # weight of the newest duration: one patch may make the tests slow, and the next one not
 
 StoredSeconds = Callable[[str], Awaitable[float | None]]
 """instance_id -> duration of its last gradings in seconds; None if there were none."""

@@ -24,20 +24,20 @@ _HEADING = re.compile(
     r"|\s*● (?P<jest>.+)$"
 )
 _BEGINS = frozenset("_FE- \t●")
-"""First characters of a heading, since most lines are none."""
+"""First characters of headings: a quick test, because most lines are no headings."""
 _OVER = re.compile(r"={5,}|\s*--- (?:PASS|SKIP): |=== (?:RUN|CONT|PAUSE) |(?:ok|FAIL)\t|failures:$|Ran \d+ tests? in ")
 """A line that ends a report without beginning another."""
 
 
 async def excerpts(log: str, failed: Sequence[str]) -> Mapping[str, str]:
-    """Failed test -> its lines, at most 1,500 characters; of the first twenty tests, without those it does not name."""
+    """Failed test -> its lines, at most 1,500 characters; for the first twenty tests, if the log names them."""
     reading = _Reading(log, failed[:_TESTS])
     await sliced(reading.steps())
     return reading.found()
 
 
 class _Reading:
-    """Collects the lines of each test in steps of one line of the log, so that actions need not wait for all of it."""
+    """Collects the lines of each test, one line of the log at a time, so that the event loop can do other work."""
 
     def __init__(self, log: str, failed: Sequence[str]) -> None:
         self._log = log[-_READ:]

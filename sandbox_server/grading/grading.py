@@ -60,8 +60,8 @@ class Grading:
     ) -> None:
         """`graders`: by grader kind, made with `judging`.
 
-        For `control_kept_s` seconds a successful control run is trusted, and an instance whose own trees give no
-        results is believed to give none.
+        `control_kept_s`: seconds for which two findings are reused, that a control run succeeded, and that an
+        instance's own trees (unpatched, gold) give no results.
         """
         self._containers = containers
         self._graders = graders
@@ -176,8 +176,8 @@ class Grading:
     ) -> TestRun:
         """Run the instance's tests over `patch` with the files in `altered` replaced, and pytest options `focus`.
 
-        The container is created at once. The tests start when there is `room`, which may take as long as another run,
-        and may take `slack` times their limit, but at most `most_s` seconds.
+        The container is created at once. The tests wait for `room`, which may take as long as another run. They may
+        take `slack` times their limit, but at most `most_s` seconds.
 
         Raises:
             ServiceError: from the last attempt.
@@ -186,7 +186,7 @@ class Grading:
         return (await self._attempts.run(instance, patch, altered=Altered(altered, focus, room, slack, most_s))).run
 
     async def files_with(self, instance: TaskInstance, patch: bytes, paths: Iterable[str]) -> Mapping[str, bytes]:
-        """The text files of bounded size among `paths`, once `patch` is applied. Raises ServiceError."""
+        """The text files of bounded size among `paths`, as they are once `patch` is applied. Raises ServiceError."""
         async with self._attempts.patched(instance, patch) as patched:
             if patched.failure is not None:
                 raise GraderBroken(patched.failure.cause)
@@ -220,7 +220,7 @@ class Grading:
         return await self.confirming.confirm(request.instance, screened.patch, verdict, aside)
 
     async def _without_patch(self, request: GradeRequest) -> Verdict | None:
-        """The verdict where no patch is looked at: the instance cannot be graded, or there is no patch."""
+        """The verdict if the instance cannot be graded, or there is no patch; else None."""
         instance = request.instance
         if instance.grader is None:
             cause = f"the instance has no grader: {instance.ungradable_because or 'its row names none'}"
@@ -239,7 +239,7 @@ class Grading:
         return await asyncio.to_thread(screen, patch, instance, self._runner_files)
 
     async def _refused(self, request: GradeRequest, screened: Screened) -> Verdict | None:
-        """The verdict on a patch that no container is made for."""
+        """The verdict on a patch that is refused before any container is created; else None."""
         if screened.runner_files and self._runner_files == "refuse":
             cause = f"the patch touches the test runner's own files: {', '.join(screened.runner_files[:5])}"
             verdict = ungraded(request, VerdictName.TAMPERED, mask=False, cause=cause)

@@ -25,7 +25,9 @@ _WORKER = Path(__file__).with_name("worker.py")
 _REPLY_BYTES = 1 << 27  # the longest lists of tests are a few MB
 _SCRIPTS = 256  # cached scripts, some 10 KB each
 _AT_A_TIME = 64  # a backstop: gradings are bounded by slots, and each asks one thing at a time
-_WORKED = 0.2  # share of the CPU bound; an honest log of 8 MB takes less than a second
+_WORKED = 0.2
+"""A wall-clock timeout is blamed on the log only if its judge has used this share of the CPU bound. An honest log of
+8 MB takes less than a second."""
 _GRACE_S = 10.0
 _ATTEMPTS = 3
 _LONG_LOG = 1 << 18  # characters; encoding a longer log blocks the event loop for milliseconds
@@ -116,8 +118,8 @@ class SwebenchLibrary:
             good = frozenset(passed)
             return tuple(test for test in listed if test not in good) if usable else ()
 
-        # A test whose status the library does not know (`FAILEDx name`) is in neither of its lists. It calls a log
-        # resolved if nothing is left in them.
+        # A test whose status the library does not know (`FAILEDx name`) is in neither of its lists (success, failure),
+        # and the library calls a log resolved if no test is in a failure list.
         f2p, p2p = passed("FAIL_TO_PASS"), passed("PASS_TO_PASS")
         f2p_failed, p2p_failed = failed(instance.fail_to_pass, f2p), failed(instance.pass_to_pass, p2p)
         return LibraryReport(
@@ -151,7 +153,8 @@ class SwebenchLibrary:
             message = _message(request)
         reply: dict[str, Any] = {}
         async with self._room:
-            # The judge or the worker may have been killed for the host's memory; one attempt may only discover that.
+            # The judge or the worker may have been killed because the host ran out of memory. An attempt may do no more
+            # than find the worker dead.
             for _ in range(_ATTEMPTS):
                 reply = await self._exchange(message)
                 if "ok" in reply:
@@ -202,12 +205,12 @@ class SwebenchLibrary:
                     await writer.drain()
                     line = await reader.readline()
                 finally:
-                    # Abort also what is not written yet: closing the pair ends a judge that is still working.
+                    # Drop unsent data too, so that the pair is closed at once: that ends a judge that is still working.
                     writer.transport.abort()
         except ConnectionError:
-            pass  # it died before it read the whole request
+            pass  # the judge died before it read the whole request
         except TimeoutError:
-            await self._discard(worker)  # it no longer forks judges
+            await self._discard(worker)  # the worker no longer forks judges
         finally:
             if not line:
                 ours.close()

@@ -36,7 +36,9 @@ class MemoryWatch:
         return False
 
     async def check_host(self) -> None:
-        """Return if the container lost no process, or lost it at its own limit; also if its own counter is unreadable.
+        """Check that no process of the container was killed because the host ran out of memory.
+
+        A process killed at the container's own limit is no error, nor is a counter that cannot be read.
 
         Raises:
             InfrastructureError: the host ran out of memory and a process of the container was killed.

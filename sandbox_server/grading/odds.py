@@ -30,7 +30,10 @@ def chance(units: int, runs: int) -> float:
 
 
 def forgiven(bits: int) -> int:
-    """How many true tests may fail in one sequence. It is still followed by another one, with the same bound."""
+    """How many true tests may fail in a sequence that clears the code.
+
+    A first sequence with that many failures is still followed by another one, with the same bound.
+    """
     return bits // 16
 
 
@@ -47,7 +50,7 @@ def runs_for(units: int, *, least: int = LEAST_RUNS) -> int:
 def patterns(units: int, runs: int, rng: Random) -> list[frozenset[int]]:
     """For each run, the set of altered units: drawn evenly, and every second run alters the complement.
 
-    One unit is altered in `ONE_UNIT_ALTERED` of `ONE_UNIT_RUNS` runs, if there are so many.
+    A single unit is altered in `ONE_UNIT_ALTERED` of `ONE_UNIT_RUNS` runs, if there are at least `ONE_UNIT_RUNS` runs.
     """
     if units == 1 and runs >= ONE_UNIT_RUNS:
         altered = set(rng.sample(range(runs), runs * ONE_UNIT_ALTERED // ONE_UNIT_RUNS))

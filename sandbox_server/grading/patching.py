@@ -1,9 +1,10 @@
 """Applies a patch, then places the tests' own files over it, in one command since each costs a round trip.
 
-A patch is applied as swebench 5.0.2 does it: up to four commands, each on a clean tree, and the first that exits with 0
-counts. Two differences. Before them, the first command is tried with every file taken as it is: a session's patch holds
-the bytes of its files, which .gitattributes would convert (line ends, encodings, `$Id$`). And GNU patch gets only the
-text that git would read, since it would also find context diffs and ed scripts between those lines.
+A patch is applied as in swebench 5.0.2: up to four commands are tried, each on a clean tree, and the first that exits
+with 0 counts. There are two differences. First, before these, `git apply` is tried without any conversion of files:
+a session's patch holds the files' bytes as they are, which .gitattributes would convert (line ends, encodings, `$Id$`).
+Second, GNU patch gets only the text that git would read, because it would also apply context diffs and ed scripts that
+stand between those lines.
 """
 
 import asyncio
@@ -30,10 +31,11 @@ RESET_COMMAND = "git checkout -- . ; git clean -fd"
 """A failed attempt, above all `--reject`, leaves parts behind that would make all later ones fail."""
 
 _AS_BYTES = "* -text !eol -ident !filter !working-tree-encoding"
-"""As in prepare.bash, which defines what a session's patch is taken against."""
+"""Attributes that turn all conversions off; the same as in prepare.bash, which stores the tree that a session's patch
+is taken against."""
 
 _FREE_KB, _FREE_INODES = 64 << 10, 1000
-"""With less of either beside the patch, that nothing applies may be for lack of room."""
+"""With less free disk space (in KiB, besides the patch) or fewer free inodes, a patch may fail for lack of room."""
 
 _PATCH_FILE = "/tmp/patch.diff"
 _PLAIN_FILE = "/tmp/patch.plain"

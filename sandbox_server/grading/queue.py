@@ -57,12 +57,13 @@ class VerdictStore(Protocol):
 class GradingQueue:
     """All gradings of this node.
 
-    Callers that ask for the same key share one grading. When it ends, an unmasked verdict stays in memory until it is
-    written (the last few do); a masked verdict is dropped, so the next request grades again. A caller that is cancelled
-    does not affect the others.
+    Callers that ask for the same key share one grading; a caller that is cancelled does not affect the others. The last
+    few unmasked verdicts stay in memory, so that none is graded again before it is written to SQL. A masked verdict is
+    dropped, so the next request grades again.
 
-    A caller that acknowledges a verdict first writes it to SQL under its `key`, then calls `written` with its original
-    key. Among several servers, `claims` lets one grade a key at a time; the others wait for the verdict it writes.
+    Before a caller acknowledges a verdict, it writes the verdict to SQL under `key(request, verdict)` and then calls
+    `written` with the key that it asked for. With several servers, `claims` lets one server at a time grade a key; the
+    others wait for the verdict that it writes.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class GradingQueue:
     ) -> None:
         """At most `concurrency` gradings run at a time; `grading.slots` defines their order.
 
-        `used(account, seconds)` is told for how long each held its slot.
+        `used(account, seconds)` is called at the end of each grading, with the seconds for which it held its slot.
         """
         self._used = used
         self._grading = grading
@@ -90,7 +91,7 @@ class GradingQueue:
         self._claims = claims
         self._claimed: dict[str, Any] = {}
         self._unneeded: dict[str, set[str]] = {}
-        """Key -> sessions with a stored verdict; their containers are forgotten once it is written for them too."""
+        """Key -> sessions whose verdict was stored already; `written` drops the containers created ahead for them."""
 
     async def key(self, request: GradeRequest, verdict: Verdict | None = None) -> str:
         """The key under which the verdict is shared; `verdict`, if given, supplies the image digest."""
@@ -195,7 +196,7 @@ class GradingQueue:
                 return None
             if claim is not None:
                 self._claimed[key] = claim
-                return await self._stored(key)  # written, perhaps, since the caller looked
+                return await self._stored(key)  # it may have been written since the caller looked
             await asyncio.sleep(_LOOK_S)
             if stored := await self._stored(key):
                 return stored

@@ -1,7 +1,8 @@
-"""Checks what git reads in a patch (by the host's git, without a tree), and writes the plain form for GNU patch.
+"""Checks that git reads the same files in a patch as the guard (by the host's git, without a tree).
 
-The guard cuts a patch by its headers, so what is then applied must be what the guard has seen. A header that git reads
-and the guard does not (`rename old`, one name in quotes, a first file without a prefix) would slip in a file unseen.
+The guard splits a patch by its headers, so git must not apply anything that the guard has not seen. A header that git
+reads and the guard does not (`rename old`, one name in quotes, a first file without a prefix) would let a file pass
+unseen. For GNU patch, this module writes a patch in a plain form.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ class GitReading:
     async def misread(self, patch: bytes) -> str:
         """Why `patch` must not be graded: git would touch files that the guard has not seen. "" if it would not.
 
-        Also "" if git reads nothing in it, because it then applies nothing either.
+        Also "" if git cannot read the patch, because it then applies nothing.
         """
         if self._home is None:
             self._home = Path(tempfile.mkdtemp(prefix="sandbox-git-"))
@@ -95,7 +96,7 @@ def _hunks(text: bytes) -> bytes:
     """The hunks at the beginning of `text`, up to the first line that belongs to none."""
     kept: list[bytes] = []
     old = new = 0
-    for found in _LINE.finditer(text):  # `findall` would hold the other threads, the event loop too, until its end
+    for found in _LINE.finditer(text):  # `findall` would hold the GIL, and so block the event loop, until its end
         line = found[0]
         if old > 0 or new > 0:
             if line[:1] not in b" -+\\\r\n":

@@ -12,7 +12,7 @@ _PYTEST_BLOCK = re.compile(r"^=+ (?:FAILURES|ERRORS) =+$(.*?)^=+ ", re.MULTILINE
 _PYTEST_SECTION = re.compile(r"^_{3,} (.+?) _{3,}$", re.MULTILINE)
 _PYTEST_END = re.compile(r"^\S+:\d+: ([A-Za-z_][\w.]*)$", re.MULTILINE)
 _PYTEST_SUMMARY = re.compile(r"^FAILED ([^\s\[]+::(?:[^\[\n]+?|[^\s\[]+\[.*?\]))(?: - (.*))?$", re.MULTILINE)
-"""A case's id may hold what stands between a name and its reason: `test_a[x - y]`."""
+"""A case's id may contain ` - `, which otherwise separates the name from the reason: `test_a[x - y]`."""
 _UNITTEST = re.compile(r"^(FAIL|ERROR): (\w+) \([\w.]+\)", re.MULTILINE)
 _RULE = re.compile(r"^[=_-]{20,}", re.MULTILINE)
 _EXCEPTION = re.compile(r"^(?:E +)?([A-Za-z_][\w.]*)(?::|$)", re.MULTILINE)
@@ -60,12 +60,15 @@ def _last_exception(text: str) -> list[str]:
 
 
 def tells_of(log: str, test: str) -> bool:
-    """Whether the test's name stands in the log, not as a part of a longer word."""
+    """Whether the test's name appears in the log, not as a part of a longer word."""
     return test in log and re.search(rf"(?<!\w){re.escape(test)}(?!\w)", log) is not None
 
 
 def of(found: Mapping[str, set[str]], test: str) -> set[str]:
-    """The exceptions of `test` in `failures`; of all its cases if it names none, of all that it may be if it is cut."""
+    """The exceptions that `test` failed with, by `failures`.
+
+    A name without a case stands for all cases of the test, a name cut at a blank for all cases that begin with it.
+    """
     name = bare(test)
     begins = f"{name} " if is_cut(name) else f"{name}["
     return {error for seen, errors in found.items() if seen == name or seen.startswith(begins) for error in errors}

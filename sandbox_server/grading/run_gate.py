@@ -10,7 +10,10 @@ class RunGate:
     """Holds back the runs of one certificate."""
 
     def __init__(self, wait_until_uncrowded: Callable[[], Awaitable[None]] | None, most_s: float) -> None:
-        """`wait_until_uncrowded`: returns once no grading waits; None: runs never wait. `most_s`: bound of all."""
+        """`wait_until_uncrowded` returns once no grading waits; None: runs never wait.
+
+        `most_s`: limit in seconds on all waits together.
+        """
         self._wait_until_uncrowded = wait_until_uncrowded
         self._most_s = most_s
         self._one = asyncio.Lock()  # so that the time of concurrent waits counts once

@@ -1,7 +1,8 @@
-"""Makes variants (altered tests) that are known to be false, before any patch is judged by them.
+"""Makes variants (altered tests) and checks that each is false, before any patch is judged by them.
 
 A variant is kept if gold fails exactly the altered tests, by their assertion, and the unpatched tree fails them too.
-Many variants are tried in one run; a run that gives anything else is split in halves to find the culprit.
+One run tries many variants. If gold gives no results in it, or fails an unaltered test, the variants are split in
+halves, which are run separately, until the one at fault is found.
 """
 
 import asyncio
@@ -48,7 +49,7 @@ _MOST_RUNS = 48
 
 
 def _expected_files(instance: TaskInstance) -> dict[str, None]:
-    """The files that its tests are read from, and those that gold changes, as far as the row tells, in this order."""
+    """Paths of the test files, then of the Python files that gold changes, as far as the row names them."""
     paths = dict.fromkeys(test_paths(instance))
     with suppress(UnreadablePatch):  # `_stubs` reports it
         paths |= dict.fromkeys(fix_changes(instance))
@@ -76,28 +77,28 @@ class Sifting:
         self._count = 0
         self._files: dict[str, str] = {}
         self._quieted = False
-        """Whether comments or messages were taken out of them."""
+        """Whether comments or messages were removed from the test files."""
         self._inherited: Mapping[str, bytes] | None = None
-        """Files of the repository with tests that those of the row inherit; None: not looked for yet."""
+        """Files of the repository from which the row's test classes may inherit tests; None: not read yet."""
         self._beside: Mapping[str, bytes] = {}
-        """Files of the repository that those of the row may import helpers from."""
+        """Files of the repository from which the row's test files may import helpers."""
         self._base_files: Mapping[str, bytes] = {}
-        """Of the unpatched tree: the files with tests, and those that gold changes."""
+        """Files of the unpatched tree: those that hold tests, and those that gold changes."""
         self._units: list[Unit] = []
         self._data: list[Unit] = []
-        """Of the tests' files of data, each with one variant; which tests read it is not known yet."""
+        """One unit for each variant of a data file of the tests. Which tests read the file is not known yet."""
         self._kept: dict[int, list[Variant]] = {}
         self._named = names_tests(instance)
         self._always: frozenset[str] = frozenset()
         """Tests that gold passes."""
         self._told: frozenset[str] = frozenset()
-        """F2P tests whose names stand in gold's log."""
+        """F2P tests whose names appear in gold's log."""
         self._unbuilt: frozenset[str] = frozenset()
-        """Those of them that do not even run on the unpatched tree, whatever they expect."""
+        """Tests of `_told` that do not run at all on the unpatched tree: they fail there whatever they expect."""
         self._gold_s = 0.0
 
     async def variants(self) -> Variants:
-        """What was found until the deadline. Raises GraderBroken: gold gives no results; ServiceError."""
+        """The variants found by the deadline. Raises GraderBroken (gold gives no results), ServiceError."""
         if not self._gold.strip():
             return Variants(why="no gold patch is known")
         await self._read()
@@ -121,7 +122,10 @@ class Sifting:
         return Variants(tuple(kept), why, files, stubs, self._count, focus=focus)
 
     async def _stubs(self) -> tuple[str, ...]:
-        """F2P tests that pass with a stub of gold's functions; () if no single test can earn a part of the reward."""
+        """F2P tests that pass with a stub of gold's functions.
+
+        () if fewer than two F2P tests are named: then a patch cannot earn a part of the reward by some of them.
+        """
         if not self._named or len(self._instance.fail_to_pass) < 2:
             return ()
         instance = limited(self._instance, self._gold_s or self._instance.eval_timeout_s)
@@ -143,13 +147,13 @@ class Sifting:
     async def _read(self, *, as_written: bool = False) -> None:
         """Read the test files and find all units in them that can be altered.
 
-        `as_written`: with their comments and messages.
+        `as_written`: keep the files' comments and messages.
         """
         instance = self._instance
         expected = _expected_files(instance)
         texts = await self._runs.read(instance, expected)
         names = [*instance.fail_to_pass, *instance.pass_to_pass]
-        bare = instance.model_copy(update={"files": {}})  # the tests' own would take the places of the repository's
+        bare = instance.model_copy(update={"files": {}})  # the row's files would replace the repository's
         if self._inherited is None:
             paths = await asyncio.to_thread(inherited_from, texts.tests, instance.fail_to_pass)
             wanted = sorted({*paths, *await asyncio.to_thread(helping, texts.tests)})
@@ -182,10 +186,13 @@ class Sifting:
             self._files |= {unit.path: data[unit.path].decode() for unit in self._data}
 
     async def _base(self) -> str:
-        """Record what gold passes; returns why the instance cannot be certified, or ""."""
+        """Run gold and the unpatched tree, and record what gold passes. Returns why the instance cannot be certified.
+
+        "" if it can.
+        """
         gold, empty = await together(self._run(self._gold, {}), self._run(b"", {}))
         if gold.name is not VerdictName.RESOLVED and self._quieted:
-            # A comment or message may decide something after all, or was none.
+            # A removed comment or message may have had an effect, or may have been something else.
             await self._read(as_written=True)
             gold, empty = await together(self._run(self._gold, {}), self._run(b"", {}))
         if gold.name not in _GRADED:
@@ -205,9 +212,9 @@ class Sifting:
         return ""
 
     async def _round(self, number: int) -> bool:
-        """Try one variant of each unit that needs more; False if none does, or the time is up.
+        """Try one more variant of each unit that needs one; False if no unit does, or the time is up.
 
-        The first round comes whatever the time: without it nothing would be altered, and every patch would be paid.
+        The first round runs even if the time is up: without any variant, no patch could be confirmed.
         """
         chosen = {
             at: unit.variants[number]
@@ -221,7 +228,7 @@ class Sifting:
         return True
 
     async def _alter_data(self) -> None:
-        """For tests of which at most the opposite can be said: alter the files of data that they read."""
+        """Alter the data files read by those F2P tests that have no variants, or only weak ones."""
         units = enumerate(self._units)
         swapped = {at for at, _ in units if all(variant.kind in WEAK for variant in self._kept.get(at, ()))}
         strong = {test for at in self._kept.keys() - swapped for test in self._units[at].tests}
@@ -235,11 +242,11 @@ class Sifting:
             return await run_under(self._runs, self._instance, self._gold, self._files, [unit], {0: unit.variants[0]})
 
         bare = weak - {test for at in swapped & self._kept.keys() for test in self._units[at].tests}
-        # Python that tests read may as well be what they import: it is tried only where there is nothing else.
+        # A Python file that tests read may also be one that they import. It is altered only for tests without variants.
         data = [unit for unit in self._data if is_data(unit.path) or bare]
         for unit in await units_of_data(data if weak else (), weak, self._always, self._told, gold):
             met = [at for at in swapped & self._kept.keys() if set(unit.tests) & set(self._units[at].tests)]
-            # A test belongs to one unit, or it would be altered where another one leaves it true.
+            # A test must belong to one unit only. Of two, one could alter it while the other counts it as true.
             if all(set(self._units[at].tests) <= set(unit.tests) for at in met):
                 for at in met:
                     del self._kept[at]
@@ -270,15 +277,16 @@ class Sifting:
     def _is_false(self, at: int, variant: Variant, gold: TestRun, *empty: TestRun) -> bool:
         unit = self._units[at]
         if self._named:
-            # Code that does nothing may meet an opposite. A hack that turns results round does too, so it counts only
-            # beside a refusal, which that hack does not meet.
+            # Code that does nothing may pass a test with the opposite assertion. So does a hack that inverts results.
+            # Such a variant counts only beside a refusal, which that hack does not pass.
             turned = variant.kind == "swap" and any(kept.kind == "refusal" for kept in self._kept.get(at, ()))
             fails = not any(run.passed.intersection(unit.tests) for run in (gold, *(() if turned else empty)))
-            # A test that has not run (its name shows the value, or its file does not build) fails with any code, also
-            # with code that fakes results.
+            # A test that did not run (the alteration changes its name, or its file does not build) fails with any code,
+            # also with code that fakes results.
             fails = fails and all(tells_of(gold.log, alias) for alias, test in unit.back.items() if test in self._told)
         else:
-            # Each unit by its own failure in the log. If that cannot be parsed, only a run of a single unit tells.
+            # Each unit must have a failure of its own in the log. If the log cannot be parsed, the exit code of the run
+            # decides for all its units.
             fails = gold.name is VerdictName.UNRESOLVED and all(run.name is not VerdictName.RESOLVED for run in empty)
             seen = failures(gold.log)
             fails = fails and (bool(of(seen, unit.name)) if seen and unit.name else True)
@@ -335,10 +343,11 @@ class Sifting:
         return await run_under(self._runs, self._instance, patch, self._files, units, chosen, focus=focus)
 
     def _best(self, at: int) -> list[Variant]:
-        """The variants of a unit that code cannot recognise, and of those the ones that are not weak, if there are any.
+        """The variants of a unit to use: of those that code cannot recognise, the strong (not weak) ones.
 
-        Where tests have names and the others cover at most one site, also weak ones of other sites: a hack that
-        recognises alterations of the one must know those too.
+        If there are none of either kind, the restriction is dropped. If tests have names and the strong variants cover
+        at most one site, weak variants of other sites are added: a hack that recognises alterations of the one site
+        must then recognise those too.
         """
         variants = [variant for variant in self._kept[at] if not variant.public] or self._kept[at]
         others = [variant for variant in variants if variant.kind not in WEAK]

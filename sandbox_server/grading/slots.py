@@ -101,7 +101,10 @@ class SlotQueue:
 
     @asynccontextmanager
     async def aside(self, ticket: Ticket) -> AsyncIterator[None]:
-        """Give back the slot of `ticket` for the block, then queue for one again. After an exception it holds none."""
+        """Give back the slot of `ticket` for the block, then queue for a slot again.
+
+        After an exception in the block `ticket` holds no slot.
+        """
         self.leave(ticket)
         yield
         await self.enter(ticket)
@@ -126,7 +129,7 @@ class SlotQueue:
             served[run] = latest = latest + 1
 
     def _rank(self, ticket: Ticket) -> float:
-        # the time from which it counts as waiting; the earliest goes first
+        # Time since which the grading counts as waiting: `since`, put back by its leads. The earliest goes first.
         awaited = any(sid in self._awaited for sid in ticket.sids)
         return ticket.since - min(ticket.expected_s, MOST_LEAD_S) - AWAITED_LEAD_S * awaited
 

@@ -36,9 +36,9 @@ class Plan:
     merged: bool = True
     """Merge the tests' stderr into their stdout, in order."""
     alone: bool = True
-    """Run the tests in a shell forked from that of the set-up, so that an `exit` ends only them."""
+    """Run the tests in a shell forked from that of the set-up, so that an `exit` in them ends only that shell."""
     name: str = "bash"
-    """`$0` of both."""
+    """`$0` of the set-up and of the tests."""
 
     def stdin(self, nonce: str) -> bytes:
         """The plan in the format that supervise.bash reads."""

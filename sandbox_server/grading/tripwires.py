@@ -1,7 +1,7 @@
 """Counts signs of tampering in a policy's actions and patch, for people to look at.
 
-They decide nothing: each has honest uses, and a policy that knows them can avoid them. The text is the policy's, so it
-is scanned in one pass, with word sets and regular expressions without nested repetition.
+The signs decide nothing: each has honest uses, and a policy that knows them can avoid them. The text is the policy's,
+so it is scanned in one pass, with word sets and with regular expressions that have no nested repetition.
 """
 
 import posixpath
@@ -72,7 +72,7 @@ def with_counts(found: Mapping[str, int], *, runner_files: int, egress_refused: 
 
 def _signs(action: str) -> set[str]:
     signs = {"/proc/1"} if _PROC_1.search(action) else set()
-    # An editor call holds its verb and its path apart.
+    # An editor call has its verb and its path in separate arguments.
     everywhere = set(_WORD.findall(action)) if any(name in action for name in _EDITS) else set()
     if everywhere & _EDITS:
         signs.update(_places(everywhere))
@@ -97,7 +97,7 @@ def _reads_later_history(words: list[str]) -> bool:
 
 
 def _places(words: Iterable[str]) -> set[str]:
-    """Kinds of protected places among these paths; they are no part of any task."""
+    """Kinds of protected places among these paths: places that no task asks to change."""
     places = set()
     for word in words:
         if any(name in word for name in _PACKAGES):

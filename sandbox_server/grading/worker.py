@@ -78,7 +78,7 @@ class _Unused(types.ModuleType):
 
 
 def _import_library() -> None:
-    """Import what judging needs; all that swebench imports if a release cannot be imported otherwise."""
+    """Import what judging needs, without `_UNUSED`; if this fails with a release of swebench, import all of it."""
     modules = ("grading", "constants", "log_parsers", "utils")
     before = set(sys.modules)
     sys.modules.update({name: _Unused(name) for name in _UNUSED})
@@ -153,7 +153,7 @@ def _answer(pair: socket.socket) -> Fields:
 
 
 def _die_with_asker(pair: socket.socket, *, on: bool) -> None:
-    """Turn on or off that SIGIO ends this process when the caller closes the pair; a signal works in any state."""
+    """Let SIGIO end this process when the caller closes the pair, or stop that. A signal works in any state."""
     flags = fcntl.fcntl(pair, fcntl.F_GETFL)
     fcntl.fcntl(pair, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(pair, fcntl.F_SETFL, flags | os.O_ASYNC if on else flags & ~os.O_ASYNC)

@@ -10,15 +10,19 @@ from typing import Any, Literal, Self, TypeVar
 T = TypeVar("T")
 
 Kind = Literal["order", "borrowed", "value", "error", "refusal", "swap"]
-"""order: the expected values in another order, or with the same sum. borrowed: what is expected elsewhere in the file.
-value: another expected value. error: another exception. refusal: an exception in place of an assertion. swap: the
-opposite assertion.
+"""How a variant alters its test.
 
-`order` is best: it also fools code that reads expected values from the test, except properties that the task gives all
-right answers. `borrowed` looks like a true expectation. `value` is next: code that meets the true
-expectation cannot meet it, nor can code that meets neither. `refusal` is false for any code too, but of another form
-than its test. `swap` is worst: code that fails the true test may well meet the opposite, so a hack that inverts all
-results would pass it. A hack has to know both of these.
+- order: the expected values in another order, or other values with the same sum.
+- borrowed: a value that is expected elsewhere in the file.
+- value: another expected value.
+- error: another exception.
+- refusal: an exception is expected in place of the assertion.
+- swap: the opposite assertion.
+
+`order` is best: it also fools code that checks the test's values against a property that all right answers share.
+`borrowed` looks like a true expectation. `value` is next: neither code that meets the true expectation nor code that
+fails it can meet the false one. `refusal` is false for any code too, but does not look like the true test. `swap` is
+worst: code that fails the true test often meets the opposite, so a hack that inverts all results passes it.
 """
 
 
@@ -42,7 +46,7 @@ class Variant:
     kind: Kind
     edits: tuple[Edit, ...]
     reasons: tuple[str, ...] = ()
-    """Exceptions, besides a failed assertion, that are a right reason for the test to fail."""
+    """Exceptions, besides a failed assertion, that count as the right reason for the test to fail."""
     site: str = ""
     """The assertion or parameter that is changed, unique within its unit."""
     public: bool = False
@@ -172,7 +176,7 @@ class Source:
     _lines: Sequence[int] = field(repr=False)
     """Byte offset of each line."""
     beside: "Sequence[Source]" = ()
-    """Files of tests that it imports from."""
+    """Test files that this file imports from."""
     _found: dict[Callable[["Source"], Any], Any] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -190,7 +194,7 @@ class Source:
         return cls(path, text, tree, lines)
 
     def once(self, find: Callable[["Source"], T]) -> T:
-        """`find(self)`, which reads the whole file, found once."""
+        """The result of `find(self)`, computed once: `find` reads the whole file."""
         if find not in self._found:
             self._found[find] = find(self)
         found: T = self._found[find]
@@ -232,6 +236,6 @@ class Source:
         return True
 
     def _whole(self, statement: ast.stmt) -> tuple[ast.stmt, int, int]:
-        """The statement with the begin of its first line, decorators included, and its end."""
+        """(statement, start of its first line, its end) as byte offsets; decorators are part of it."""
         first = min(part.lineno for part in (statement, *getattr(statement, "decorator_list", ())))
         return statement, self._lines[first - 1], self.end(statement)
