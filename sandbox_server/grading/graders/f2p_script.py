@@ -17,7 +17,7 @@ _COMMAND = f'"$(type -P python || type -P python3)" {_FILE}'
 class F2pScript(ByExitCode):
     """Writes the file outside the repository and runs it in the workdir with the environment's Python.
 
-    It is written right before it runs, and Python reads all of it before it imports any product code.
+    The file is written right before it runs, and Python reads all of it before it imports any product code.
     """
 
     async def run(

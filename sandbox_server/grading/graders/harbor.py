@@ -37,7 +37,7 @@ class Harbor(ByExitCode):
     ) -> TestRun:
         """See `Grader.run`. Like Harbor, it ignores the exit code of the tests and prefers reward.json.
 
-        Unlike Harbor, it reads only the one that the tests name, if they name just one.
+        Unlike Harbor, it reads only one reward file if the tests' text names just that one; see `named`.
         """
         grader = instance.grader
         assert isinstance(grader, HarborGrader)  # the registry chose by kind
@@ -77,7 +77,7 @@ def _as(user: str) -> str:
 def named(tests: str) -> tuple[str, ...]:
     """The reward files to look for, in this order. `tests`: the packed folder of the tests.
 
-    If its files name one of the two, only that one: the other was written by something that the tests ran.
+    If the tests' files name only one of the two, only that one is looked for: the tests did not write the other.
     """
     texts = Folder(tests).contents()
     found = [path for path in (_JSON, _TEXT) if any(posixpath.basename(path).encode() in text for text in texts)]

@@ -64,7 +64,7 @@ class Swebench:
         """See `Grader.run`. After a timeout no log is judged, as in the library's own harness."""
         script = _cut(instance)
         files = placed(instance.sandbox.workdir, altered)
-        # Code that reads the supervisor's memory must learn no more of an altered file than what lies in the tree.
+        # Code that reads the supervisor's memory must not find the true text of an altered file there.
         setup = ending_unless_laid(without_files(script.setup, instance.test_patch, altered or ()))
         run = await _supervise(instance, sandbox, _plan(setup, script.tests, files), timeout_s)
         if run.timed_out:
@@ -160,8 +160,8 @@ async def _supervise(instance: TaskInstance, sandbox: Sandbox, plan: Plan, timeo
 def judge(instance: TaskInstance, report: LibraryReport) -> tuple[VerdictName, str]:
     """The verdict and its cause. The library decides; its guess at a reason is only quoted.
 
-    Without trusted results the verdict is `no_results`, even if every test claims to have passed while the test command
-    exited with non-zero: such a log does not describe the run that happened.
+    Without results that the library trusts, the verdict is `no_results`. One such case is a log in which every test
+    passed although the test command exited with non-zero: it does not describe the run that happened.
     """
     if report.usable:
         f2p = f"{report.f2p_count} of {len(instance.fail_to_pass)} F2P"

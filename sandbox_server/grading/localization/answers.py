@@ -22,7 +22,7 @@ _CODE = frozenset({"python", "py"})
 """Languages of `_TEXT` whose blocks usually hold code."""
 _DATA = _TEXT | {"json", "json5", "jsonc", "jsonl"}
 _MARKED_UP = frozenset({"xml", "html"})
-"""Languages of fenced blocks that are an answer if they hold nothing but one."""
+"""Languages of fenced blocks that count only if they hold nothing but an answer."""
 _BOXED = re.compile(r"\\boxed\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*+\})*+\})*+)\}")
 _IN_LATEX = re.compile(r"\\(?:(?:text|math)[a-z]*\{([^{}]*)\}|([_#&%$ ]))")
 _THOUGHTS = (
@@ -32,15 +32,15 @@ _THOUGHTS = (
     ("[THINK]", "[/THINK]"),
     ("\u25c1think\u25b7", "\u25c1/think\u25b7"),
 )
-"""How models of Qwen's, GLM's and DeepSeek's kind, of Seed, Mistral and Kimi set thoughts apart."""
+"""Marks around thoughts: of Qwen, GLM and DeepSeek, of Seed, of Mistral, of Kimi."""
 
 
 def parse_answer(text: str, *, written: str = AUTO, roots: Iterable[str] = (), acts: bool = False) -> Answer | None:
     """The answer in `text`, or None.
 
-    `written` is one of FORMATS. `auto` takes the first that is there: a finishing call, the last complete pair of tags,
-    a block of nothing but locations. A named format is the only one searched for, and is read more leniently. In a
-    message that `acts` (calls other tools) a block is no answer, but a quotation or the text of a call.
+    `written` is one of FORMATS. `auto` takes the first of these that is found: a finishing call, the last complete pair
+    of tags, a block of nothing but locations. A named format is the only one searched for, and is read more leniently.
+    In a message that `acts` (calls other tools) a block is no answer: it is a quotation, or the text of a call.
 
     Raises:
         ValueError: there is no such format.
@@ -150,10 +150,10 @@ def _fenced(text: str, roots: Roots) -> Answer | None:
 
 
 def _located(text: str, roots: Roots) -> Answer | None:
-    """The last block of nothing but locations, else data beside the blocks, else the last block of text that has some.
+    """The last block of nothing but locations; else data outside the blocks; else the last text block with a location.
 
-    Prose, commands, code and the output of a search are no answer. Without a block the whole text is read: prose may
-    stand around lines with labels, and a table may be all of it.
+    Prose, commands, code and the output of a search are no answer. A text without blocks is read as a whole: it may
+    consist of a table, or have labelled lines among its prose.
     """
     found = blocks(text)
     if not found:
@@ -240,7 +240,7 @@ def _listed(text: str, roots: Roots) -> Answer | None:
 
 
 def _tagged(text: str, roots: Roots) -> Answer | None:
-    """The pair that begins last and is not empty; if all are empty, the last one. LaTeX's box counts as `<answer>`."""
+    """The answer of the last tagged pair that names a file, else of the last one. LaTeX's box counts as `<answer>`."""
     text = _BOXED.sub(lambda box: f"<answer>{_IN_LATEX.sub(_plain, box[1])}</answer>", text)
     pairs = [(pair[0], tag) for tag in _BY_TAG if (pair := _last_pair(text, tag)) is not None]
     empty = None

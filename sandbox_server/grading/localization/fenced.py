@@ -30,7 +30,7 @@ _LABELS = {
     "\u51fd\u6570": "function",
     "\u65b9\u6cd5": "function",
 }
-"""In English; and in Chinese, in which many policies write when nobody tells them not to."""
+"""In English and in Chinese, in which many policies write unless they are told not to."""
 _BULLET = re.compile(r"[-*+•\s]*(?:[^\x00-\x7f\w\s]\ufe0f?\s+)?(?:\d{1,4}[.)]\s+)?")
 _LABELLED = re.compile(
     rf"(?:(?:[-*+•]|\d{{1,4}}[.)])\s+)?\**({'|'.join(_LABELS)})(?:[\s_]?(?:path|name)s?)?\**\s*[:\uff1a]\**(.*)",
@@ -42,7 +42,7 @@ _REMARK = re.compile(r"[(\[#\uff08\uff1a]|[-\u2013\u2014]+\s|//|<-|\u2190|[-=]>\
 _NAMED = re.compile(
     r"\s*(?:[-\u2013\u2014]+|[-=]>|\u2192)\s*\**(?:`([A-Za-z_][\w.]*)(?:\([^()`]*\))?`?|([A-Za-z_][\w.]*)\(\))\**"
 )
-"""A remark that is a name, marked as one."""
+"""A remark that is a name, marked as such by backticks or brackets."""
 _NAME = re.compile(r"(?:(?:async\s+)?def\s+|class\s+|function\s+)?[^\s(]+(?:\(.*\))?:?")
 _METHOD = re.compile(r"((?=[A-Z]\w*[a-z])\w++(?:\.[A-Za-z_]\w*+)*\.(\w+))(?:\([^()]*\))?(\s.*)?")
 _ENDINGS = {"am", "c", "cc", "cfg", "cpp", "cs", "css", "csv", "go", "h", "html", "in", "ini", "java", "js", "json"}
@@ -50,7 +50,7 @@ _ENDINGS |= {"jsx", "kt", "lock", "md", "py", "pyi", "pyx", "rb", "rs", "rst", "
 _ENDINGS |= {"txt", "xml", "yaml", "yml"}
 """Endings of file names such as `Pipfile.lock`, which otherwise look like `Class.method`."""
 _NONE = frozenset({"none", "null", "n/a", "na"})
-"""What stands in a table's cell for nothing."""
+"""Text of a table's cell that means "nothing"."""
 _SEPARATORS = (",", "\t")
 _COLUMN = re.compile(r"\w{1,30}")
 _FENCES = ("```", "~~~")
@@ -67,7 +67,7 @@ class Block:
 
 
 def blocks(text: str) -> list[Block]:
-    """The fenced blocks of `text`, those within one of text in place of it; the last one may be unclosed."""
+    """The fenced blocks of `text`; the last may be unclosed. A text block that contains blocks is replaced by these."""
     found = []
     for block in _divided(text)[0]:
         nested = block.language in ("", *_PROSE) and block.body.lstrip().startswith(_FENCES)
@@ -81,7 +81,7 @@ def outside_blocks(text: str) -> str:
 
 
 def _divided(text: str) -> tuple[list[Block], list[str]]:
-    """The blocks, not those within others, and what `outside_blocks` joins."""
+    """(the outermost blocks, the lines that `outside_blocks` joins)."""
     found: list[Block] = []
     outside: list[str] = []
     language: str | None = None
@@ -95,7 +95,7 @@ def _divided(text: str) -> tuple[list[Block], list[str]]:
             elif stripped.startswith(fence):
                 found.append(Block(language, "\n".join(inside), closed=stripped == fence))
                 language = None
-            elif stripped.endswith(fence):  # the last line's own end
+            elif stripped.endswith(fence):  # the fence stands at the end of the last line
                 found.append(Block(language, "\n".join([*inside, line.rstrip().rstrip(fence[0])]), closed=True))
                 language = None
             else:
@@ -109,7 +109,7 @@ def _divided(text: str) -> tuple[list[Block], list[str]]:
                 found.append(Block("", stripped.strip(fence[0]), closed=True))  # a one-line block
             else:
                 told = stripped.strip(fence[0]).strip()
-                # no language has such a name, so it is the first line
+                # no language has a name like a path, so this is the first line of the body
                 language, inside = ("", [told]) if _PATH.fullmatch(told) else (told.lower(), [])
     if language is not None:
         found.append(Block(language, "\n".join(inside), closed=False))
@@ -119,9 +119,9 @@ def _divided(text: str) -> tuple[list[Block], list[str]]:
 def read_lines(text: str, into: Locations) -> bool:
     """Add the locations in the lines of a block; return whether any line names a file and was read entirely.
 
-    A line with a file alone counts as the file, one with a class alone as the class. A function belongs to the class
-    line above it, until a blank line or another file. A heading (`## src/a.py`) names the file of the lines below it,
-    where `Foo.bar` is a method. Comments and titles are skipped; any other line is a problem.
+    A line may name a file alone, or a class alone. A function belongs to the class line above it, until a blank line or
+    another file. A heading (`## src/a.py`) names the file of the lines below it, where `Foo.bar` is a method. Comments
+    and titles are skipped; any other line is a problem.
     """
     lines, clean = _Lines(into), False
     for line in into.while_room(chain.from_iterable(map(untagged, text.splitlines()))):
@@ -138,13 +138,13 @@ class _Lines:
         self._titled = ""
         """The file of the heading above."""
         self._listed = ""
-        """The label of the list that the line above began or went on with."""
+        """The label of the list to which the line above belongs; "" for none."""
         self._separator = ""
         self._columns: list[str] = []
-        """Of the table that the line above is part of."""
+        """Column labels of the table to which the line above belongs."""
 
     def read(self, line: str) -> bool:
-        """Add what `line`, without space around it, names; return whether it names a file and was read entirely."""
+        """Add the locations in `line` (stripped); return whether it names a file and was read entirely."""
         listed, self._listed = self._listed, ""
         if cells := self._cells(line):
             return _row(self._columns, cells, self._into)
@@ -160,7 +160,7 @@ class _Lines:
         return self._unlabelled(line)
 
     def _cells(self, line: str) -> list[str]:
-        """The cells of a table's row; [] for another line, also for a row with bars that belongs to no known table."""
+        """The cells of a table's row; [] for any other line, and for a row with bars outside of a known table."""
         self._separator = _separator(line, self._separator)
         cells = _split(line, self._separator)
         self._columns = _columns(cells) or (self._columns if cells else [])
@@ -206,7 +206,7 @@ def _item(line: str) -> str:
 
 
 def _separator(line: str, current: str) -> str:
-    """What is between the cells of a table's row, "" for another line; `current` is that of the row above it.
+    """The separator of a table's row, "" for any other line; `current`: the separator of the row above.
 
     A table without bars (CSV, TSV) begins with a head: names of columns, one of them for files, and nothing else.
     """
@@ -229,14 +229,14 @@ def _split(line: str, separator: str) -> list[str]:
 
 
 def _columns(cells: Sequence[str]) -> list[str]:
-    """The labels of a table's columns, "" for one of anything else; [] if the row is no head of a table of files."""
+    """The labels of a table's columns, "" for an unknown one; [] if the row is not the head of a table of files."""
     heads = [_LABELLED.fullmatch(f"{cell.strip(' *`')}:") for cell in cells]
     labels = [_LABELS[head[1].lower()] if head and not head[2] else "" for head in heads]
     return labels if "file" in labels else []
 
 
 def _row(columns: Sequence[str], cells: Sequence[str], into: Locations) -> bool:
-    """Add what a table's row names; return whether it names a file. Its head and rule name none."""
+    """Add the locations in a table's row; return whether it names a file. A table's head and rule name none."""
     path = in_class = ""
     for label in ("file", "class", "function", "line"):
         for column, cell in zip(columns, cells, strict=False):
@@ -252,7 +252,7 @@ def _row(columns: Sequence[str], cells: Sequence[str], into: Locations) -> bool:
 
 
 def _headed(text: str, into: Locations) -> str:
-    """Add the file that a heading names and return its path; "" for a title. Such a line never counts as read."""
+    """Add the file that a heading names and return its path; "" for a title."""
     return _file_line(text, into)[0] if text else ""
 
 
@@ -354,7 +354,7 @@ def _beside(path: str, lines: str, rest: str, into: Locations) -> None:
 
 
 def _half_width(rest: str) -> str:
-    """What follows a path, with ASCII's colon or bracket where it begins with a full-width one."""
+    """`rest`, which follows a path, with a full-width colon or bracket at its start replaced by the ASCII one."""
     return rest.replace("\uff1a", ":", 1) if rest[:1] == "\uff1a" else re.sub("^\uff08", " (", rest)
 
 

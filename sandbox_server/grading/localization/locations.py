@@ -36,7 +36,7 @@ class Locations:
         return bool(self._files)
 
     def while_room(self, items: Iterable[T]) -> Iterator[T]:
-        """`items`, as long as what they name is not left out anyway."""
+        """`items`, until the limit is passed: later ones would be left out anyway."""
         return takewhile(lambda _: self._count <= MAX_LOCATIONS, items)
 
     @property
@@ -50,7 +50,7 @@ class Locations:
             self._problems.append(why)
 
     def file(self, text: str) -> str:
-        """Add a file, with lines that follow it in `text`; returns its path in the base tree, "" if there is none."""
+        """Add a file, and the lines given after it in `text`; returns its path in the base tree, "" for none."""
         named = references.unlinked(unbulleted(text))
         plain = named.strip("`'")
         spelled, lines = references.split_lines(plain[1:-1] if plain[:1] == plain[-1:] == '"' else plain)
@@ -64,7 +64,7 @@ class Locations:
         return path
 
     def place(self, text: str) -> None:
-        """Add what `file` adds, or `src/a.py:Foo.bar` with its function."""
+        """Add a file as `file` does, or a file with its function: `src/a.py:Foo.bar`."""
         named = _PLACE.fullmatch(unbulleted(text).strip("`'\" "))
         if named is None:
             self.file(text)

@@ -10,7 +10,7 @@ from sandbox_server.grading.localization.structured import FINISHING, finishing_
 from sandbox_server.verdicts import Answer
 
 FINISH = "finish"
-"""The tool that ends a rollout with words."""
+"""The tool that ends a rollout with a message to the user."""
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 
 

@@ -9,7 +9,7 @@ from sandbox_server.grading.localization.references import heading, links
 _BULLET = re.compile(
     r"(?:[-*+>]|[^\x00-\x7f\w\s]\ufe0f?|\(?\d{1,4}[.)\uff0e\u3001]|[a-z]\))\s+(?:\[[ xX]\]\s+)?|\d{1,4}[\uff0e\u3001]"
 )
-"""Also any sign beyond ASCII, such as an arrow or a picture, with a space behind it."""
+"""A bullet is also any sign beyond ASCII, such as an arrow or a picture, with a space after it."""
 _TAG = re.compile(r"</?[A-Za-z][^<>\n]*>")
 _WITHIN = ("class", "class_name", "function", "function_name", "method", "method_name", "line", "lines")
 _OF_XML = frozenset((*_WITHIN, "file", "path", "file_path", "filename"))
@@ -32,13 +32,13 @@ _NAMING = re.compile(r"(\S*[^\s:]\.[A-Za-z0-9]{1,5})::?[A-Za-z_][\w.:]*(?:\([^()
 _BOLD = re.compile(r"\*\*([^*\s]+)\*\*(?:\s*[-=:(#\u2013\u2014\u2192].*)?")
 _ENDING = re.compile(r".*\.[A-Za-z0-9]{1,5}")
 _WORD = re.compile(r"[\w@./+\[\]-]*\.[A-Za-z0-9]{1,5}")
-"""One of several paths in a line with only spaces between them."""
+"""One of several paths on a line that are separated by spaces only."""
 _AROUND = "\u201c\u201d\u2018\u2019\ufeff\u200b\u2060"
 """Quotes of word processors; characters without a width."""
 _AT_LINES = re.compile(r":\d{1,9}(?:[-:]\d{1,9})?$")
 _QUOTED = re.compile(r"\"([^\"\n]*)\"|'([^'\n]*)'|`([^`\n]*)`")
 _WINDOWS = re.compile(r"[\w.+@-]*(?:\\[\w.+@-]+)+")
-"""A path with backslashes and no slash; in a name on Linux they are all but unknown."""
+"""A path with backslashes and no slash. File names on Linux hardly ever contain a backslash."""
 _NUMBER = re.compile(r"[-+]?[\d.]+")
 _QUOTES = "\"'`"
 _ESCAPED = re.compile(r"\\([0-7]{3}|[abtnvfr\"\\])")

@@ -13,7 +13,7 @@ _ALONE = re.compile(_WORDS)
 _SPAN = re.compile(_NUMBERS)
 _LINK = re.compile(r"\[([^\[\]\n]*)\]\(<?([^()<>\s]+)>?(?:\s+\"[^\"\n]*\")?\)")
 _HOSTED = re.compile(r"https?://(?:[\w.-]+/){3,8}(?:blob|blame|raw)/(?:main|master|HEAD|[0-9a-f]{40})/")
-"""A repository's file on the web, up to its path, where it is sure that the branch's name has no slash."""
+"""The part before the path in the web address of a repository's file; only for branches whose names have no slash."""
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:|#", re.IGNORECASE)
 _BOLD = re.compile(r"\*\*([^*\n]+)\*\*:?")
 _HEADING = re.compile(r"(#{1,6})\s+(.*)")
@@ -22,7 +22,7 @@ _TITLE = re.compile(
     r"modules?|lines?|code|relevant|affected|modif(?:y|ied)|change[ds]?|edits?|fix(?:ed)?|buggy|faulty|identified|primary|"
     r"main|root|cause|bug|issue|to|be|that|which|needs?|needing|must|in|of|for|with|and|or|list"
 )
-"""Words of titles above an answer. `Not affected` and `Next` are not among them: they are above something else."""
+"""Words of titles above an answer. `Not` and `Next` are left out: titles with these stand above something else."""
 
 
 def split_lines(text: str) -> tuple[str, str]:
@@ -58,9 +58,8 @@ def links(text: str) -> list[str]:
 def unlinked(text: str) -> str:
     """`text` with a Markdown link at its beginning replaced by its target, or by its label if the target is no file.
 
-    Of a repository's file on the web only its path is kept.
-
-    Lines in the label are kept: `[a.py:10](src/a.py)` gives `src/a.py:10`.
+    Lines in the label are kept: `[a.py:10](src/a.py)` gives `src/a.py:10`. The web address of a repository's file is
+    reduced to its path.
     """
     text = _in_repository(text)
     link = _LINK.match(text)
@@ -84,7 +83,7 @@ def _in_repository(text: str) -> str:
 def heading(line: str) -> tuple[int, str] | None:
     """(level, text) of a heading, with text "" for a title such as `Affected files`; None if `line` is no heading.
 
-    A title in bold is one of the second level.
+    A title in bold counts as a heading of level 2.
     """
     found = _HEADING.fullmatch(line.strip())
     if found is None:

@@ -24,11 +24,11 @@ _LENIENT = re.compile(
     r'"(?:[^"\\\n]|\\.)*+"?|\'(?P<python>(?:[^\'\\\n]|\\.)*+)(?P<closed>\')?|\b(?P<constant>None|True|False)\b'
     r"|//[^\n]*|,(?=\s*+[}\]])"
 )
-"""Texts, which stay as they are, and what JSON does not have: Python's texts and constants, comments, last commas."""
+"""Strings, which are kept, and what JSON does not have: Python's strings and constants, comments, trailing commas."""
 _CONSTANTS = {"None": "null", "True": "true", "False": "false"}
 _ESCAPED = re.compile(r"\\.|\"")
 _SIGNS = {"\\'": "'", '"': '\\"'}
-"""Within a text of Python's that becomes one of JSON's."""
+"""Replacements in a Python string that becomes a JSON string."""
 _PATH = re.compile(r"(?:[^\s:]*/[^\s:/]*\.\w+|[^\s:/]+\.py)")
 _FUNCTION_CALL = re.compile(r"<function=(localization_finish|result|line_result|finish)>")
 _SPELLED = re.compile(
@@ -47,9 +47,9 @@ _LINE_END = re.compile(r"[ \t.]*(?:$|\n)")
 _LINE_OF_DATA = re.compile(r"^(\**(?:final[ \t]+)?answer:?\**:?[ \t]*)?(?=[{\[])", re.MULTILINE | re.IGNORECASE)
 _NEXT_ROW = re.compile(r"\}[ \t]*\n\s*+\{")
 _TRIES = 30
-"""How many of the last lines that may begin JSON are tried: each that fails takes time for the whole text before it."""
+"""How many of the last lines that may begin JSON are tried. Each that fails costs time for all the text before it."""
 _BARE_KEY = re.compile(r'"(?:[^"\\\n]|\\.)*+"|(?<=[{,\s])([A-Za-z_]\w*+)(?=\s*+:)')
-"""Texts, which stay as they are, and keys without quotes, as JavaScript has them."""
+"""Strings, which are kept, and keys without quotes, as JavaScript has them."""
 _DEEPEST = 8
 _DECODER = json.JSONDecoder()
 
@@ -131,8 +131,8 @@ def _arguments(text: str) -> object | None:
 def data_among_prose(text: str) -> object | None:
     """The last JSON among lines of prose, if it begins and ends a line and has the form of an answer.
 
-    Without the label `Answer:`, a list of paths may be what the policy looks at next, and an object with other keys a
-    configuration that it quotes; both are none.
+    Without the label `Answer:`, neither a list of paths nor an object with other keys counts: the first may be what the
+    policy looks at next, the second a configuration that it quotes.
     """
     text, found, end = _NEXT_ROW.sub("},{", _strict(text)), None, 0
     for start in deque(_LINE_OF_DATA.finditer(text), _TRIES):
@@ -151,7 +151,7 @@ def data_among_prose(text: str) -> object | None:
 
 
 def _rows(text: str, begin: int) -> tuple[object, int]:
-    """The value at `begin`, or a list of those that `},{` joins; and its end. Raises what JSON's decoder raises."""
+    """(value at `begin`, its end); values joined by `},{` are one list. Raises what JSON's decoder raises."""
     value, end = _DECODER.raw_decode(text, begin)
     rows = [value]
     while text.startswith(",{", end):
@@ -273,7 +273,7 @@ def _wrapped(value: Mapping[object, object]) -> list[object]:
     if len(value) != 1:
         return []
     ((name, inner),) = value.items()
-    if isinstance(inner, Mapping):  # one level, as the policy chooses how deep it is
+    if isinstance(inner, Mapping):  # only one level is opened, because the policy chooses the depth
         shaped = _is_alone(inner) or bool(_by_path(inner)) or any(one in inner for one in _LISTS)
         return [inner] if name in _ANSWERS and shaped else []
     if not isinstance(inner, list) or not inner:
@@ -327,7 +327,7 @@ def _loaded(text: str) -> object | None:
 
 
 def _strict(text: str) -> str:
-    """`text` without what JSON does not have: comments, commas at the end of lists, Python's spelling of values."""
+    """`text` as JSON: without comments and trailing commas, and with Python's values in JSON's spelling."""
     return _LENIENT.sub(_as_json, text)
 
 

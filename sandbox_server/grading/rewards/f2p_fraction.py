@@ -8,7 +8,7 @@ from sandbox_server.verdicts import Verdict
 def f2p_fraction(instance: TaskInstance, verdict: Verdict) -> float:
     """f2p_count / f2p_total, 0.0 to 1.0; kept tests (P2P) do not count.
 
-    Without any F2P test: 1.0 if resolved, else 0.0. What was not graded has no counts, hence 0.0.
+    Without any F2P test: 1.0 if resolved, else 0.0. A verdict without a test run has counts of 0, hence 0.0.
     """
     if verdict.f2p_total == 0:
         return float(verdict.resolved)

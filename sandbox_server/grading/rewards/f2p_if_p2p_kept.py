@@ -9,7 +9,7 @@ from sandbox_server.verdicts import Verdict
 def f2p_if_p2p_kept(instance: TaskInstance, verdict: Verdict) -> float:
     """f2p_count / f2p_total, 0.0 to 1.0, if every P2P test still passes, else 0.0; without P2P tests they all do.
 
-    0.0 too if it is not resolved and only passes F2P tests that a stub also passes, by the instance's certificate.
+    Also 0.0 if the verdict is not resolved, and a stub passes each F2P test that passed (by the certificate).
     """
     if verdict.p2p_count != verdict.p2p_total:
         return 0.0

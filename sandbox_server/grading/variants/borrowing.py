@@ -1,7 +1,7 @@
-"""Replaces an expectation by another one of the same file, which has the form, words and range usual there.
+"""Replaces an expected value by another one from the same file, which has the form, words and range usual there.
 
-An invented value may be recognised by its looks: a word of no language, a list of zeros. A value that the tests expect
-elsewhere cannot.
+An invented value may be recognised by its looks: a word of no language, a list of zeros. A value that is expected
+elsewhere in the file may not.
 """
 
 import ast
@@ -26,7 +26,7 @@ def borrowed(source: Source, literal: ast.expr, pool: Pool, rng: Random) -> list
 
 
 def draws(source: Source, node: ast.expr | ast.stmt) -> int:
-    """A number that cannot be computed without the file's true text; the same for the same place in it."""
+    """A number that can only be computed from the file's true text; the same place always gives the same number."""
     return int.from_bytes(hashlib.sha256(source.once(_digest) + source.start(node).to_bytes(8)).digest()[:4])
 
 

@@ -44,13 +44,13 @@ def _parametrizing(function: Function) -> list[ast.Call]:
 
 
 def rows_of(source: Source, decorator: ast.Call) -> ast.expr | None:
-    """The rows of a `parametrize`, in it or behind a name that nothing else in the file reads."""
+    """The rows of a `parametrize`: given in it, or by a name that nothing else in the file reads."""
     rows = decorator.args[1] if len(decorator.args) > 1 else None
     return source.once(_read_once).get(rows.id) if isinstance(rows, ast.Name) else rows
 
 
 def named_rows(source: Source, function: Function) -> list[ast.expr]:
-    """The rows of its `parametrize` decorators that stand outside of the function."""
+    """The rows of the function's `parametrize` decorators that are given by a name."""
     found = ((decorator, rows_of(source, decorator)) for decorator in _parametrizing(function))
     return [rows for decorator, rows in found if rows is not None and rows is not decorator.args[1]]
 
@@ -93,12 +93,12 @@ def tests_of(found: Sequence[Table], at: int, case: Case, names: Mapping[str, st
 
 
 def is_cut(name: str) -> bool:
-    """Whether a test's name ends in its brackets: parsers of logs take the first blank in a case's id for its end."""
+    """Whether a name has no closing bracket: log parsers end a name at the first blank, also within a case's id."""
     return "[" in name and not name.endswith("]")
 
 
 def renamed(found: Sequence[Table], at: int, case: Case, test: str, word: str) -> str:
-    """The name of `test`, which is one of `tests_of`, if the case had the id `word`."""
+    """The name that `test`, which is one of `tests_of`, has once the case gets the id `word`."""
     parts = [f"(?:{'|'.join(row.pattern for row in table)})" for table in found]
     head, _, rest = test.partition("[")
     match = re.fullmatch("-".join([*parts[:at], f"({case.pattern})", *parts[at + 1 :]]), rest[:-1], re.DOTALL)

@@ -1,10 +1,10 @@
-"""Makes variants of tests in the languages of `lexing.SUFFIXES`: other literals where a value is expected.
+"""Makes variants of tests in the languages of `lexing.SUFFIXES` by changing literals that state an expected value.
 
-Where an assertion expects no value: another exception, or its opposite.
+An assertion without an expected value is changed to its opposite, or to another exception.
 
-A literal is expected beside a comparison, as a whole argument of an assertion, as the value of `want`, or in the last
-or `want` column of a table. Which of them are expectations is not known here: certifying keeps those under which gold
-fails exactly the altered tests.
+A literal may be an expectation if it stands beside a comparison, as a whole argument of an assertion, as the value of
+`want`, or in the last or `want` column of a table. Whether it is one is not known here: certifying keeps the variants
+under which gold fails exactly the altered tests.
 """
 
 import ast
@@ -53,7 +53,7 @@ _THROWING = frozenset(
 _THROWING_LAST = frozenset(
     f"{kind}_{end}" for kind in ("EXPECT", "ASSERT", "CHECK", "REQUIRE") for end in ("THROW", "THROWS_AS")
 )
-"""Of C++: what is called comes first, then the exception."""
+"""C++ macros: their first argument is the call, their last one the exception."""
 _THROWN = {
     "class": ("IllegalStateException", "IllegalArgumentException", "UnsupportedOperationException"),
     ".cc": ("overflow_error", "underflow_error", "bad_alloc"),
@@ -61,8 +61,8 @@ _THROWN = {
     ".rb": ("ZeroDivisionError", "IOError", "ThreadError"),
     "": ("TypeError", "RangeError", "SyntaxError"),
 }
-"""Exceptions that need no import, or are declared beside the usual ones. Source: java.lang, the C++ standard, SPL,
-Ruby's core, ECMA-262."""
+"""Exceptions that need no import, or come with the same header as the usual ones. Source: java.lang, the C++ standard,
+SPL, Ruby's core, ECMA-262."""
 _EXCEPTION = re.compile(r"[A-Z]\w*(?:Exception|Error)|[a-z_]+_(?:error|argument|range|exception)")
 _COMPARING = frozenset({"==", "!=", "===", "!=="})
 _ASSERTING = re.compile(
@@ -76,7 +76,7 @@ _NUMBER = re.compile(r"(\d+(?:\.\d+)?)([A-Za-z]\w{0,4}|_\w{1,5})?")
 _TEXT = re.compile(r"""(["'`])([^\\\n\x80-\xff]*)\1""")
 _FILLED = re.compile(r"[$#]\{")
 _WORD = re.compile(r"\\(?:[ux][0-9A-Fa-f{]{1,8}|.)|[$#]\{[^}]*\}|([A-Za-z]{3,40}|\d{1,15})", re.DOTALL)
-"""A word in a text, but for escapes and the values of a template."""
+"""A word in a text; escapes and a template's inserted values are skipped."""
 
 
 def units(
@@ -88,7 +88,7 @@ def units(
     base: Mapping[str, bytes],
     most: int,
 ) -> Iterator[Unit]:
-    """Units as `making.units` makes them, with up to `most` variants each, of the files in these languages."""
+    """As `making.units`, for the files in these languages, with up to `most` variants for each unit."""
     codes = [Code.of(path, text) for path, text in sorted(files.items()) if path.endswith(SUFFIXES)]
     ends = [line_ends(files[code.path]) for code in codes]
     known = Repository(base)
@@ -125,7 +125,7 @@ def _meet(one: range, other: range) -> bool:
 
 
 def _apart(variants: Sequence[Variant], most: int) -> list[Variant]:
-    """The first of them, of which at most two change the same place."""
+    """The first `most` of `variants`, leaving out those that would change a place for the third time."""
     chosen: list[Variant] = []
     for variant in variants:
         if len(chosen) < most and sum(overlap(variant, other) for other in chosen) < 2:
@@ -134,9 +134,9 @@ def _apart(variants: Sequence[Variant], most: int) -> list[Variant]:
 
 
 def _variants(code: Code, body: range, known: Places, rng: Random) -> Iterator[Variant]:
-    """First each table's column of expectations as a whole, then each single literal, then what expects none.
+    """First each table's column of expectations as a whole, then single literals, then assertions without a literal.
 
-    Of a table of which the repository has a part, the column of the other rows.
+    If the repository already has a part of a table, only the column of the new rows is changed.
     """
     columns, single = _columns(code, body), list(dict.fromkeys(_expected(code, body)))
     for column in columns:
@@ -158,12 +158,12 @@ def _each(code: Code, literals: Iterable[int], rng: Random) -> Iterator[Variant]
 
 
 def _is_stated(code: Code, at: int) -> bool:
-    """Whether it is a literal and no key."""
+    """Whether the token is a literal, and not a key."""
     return _is_literal(code, at) and code.text(at + 1) != "=>"
 
 
 def _turned(code: Code, at: int, rng: Random) -> Iterator[Variant]:
-    """Another exception, or the opposite, of an assertion that expects no literal."""
+    """Variants of an assertion that expects no literal: another exception, or the opposite assertion."""
     word, site = code.text(at), str(code.tokens[at].start)
     if code.path.endswith(".rb") and code.text(at - 1) == "." and word in _TURNED_IN_RUBY:
         yield Variant("swap", (_edit(code, at, _TURNED_IN_RUBY[word]),), site=site)
@@ -175,7 +175,7 @@ def _turned(code: Code, at: int, rng: Random) -> Iterator[Variant]:
         named = code.closing[opening] - 1 if word in _THROWING_LAST else named
         for text in _other_exceptions(code, named, rng):
             yield Variant("error", (_edit(code, named, text),), site=site)
-    # If the other word is nowhere in the file, it may not be imported.
+    # A word that appears nowhere in the file may not be imported.
     elif (other := _OPPOSITES.get(word)) and (code.text(at - 1) == "." or other in code.places):
         yield Variant("swap", (_edit(code, at, other),), site=site)
     elif word == "assert" and (stated := code.elements(opening)[0]):
@@ -204,7 +204,7 @@ def _expected(code: Code, body: range) -> Iterator[int]:
         elif _WANTED.fullmatch(token.text) and code.text(at + 1) in ("=", ":="):
             if _is_literal(code, at + 2):
                 yield at + 2
-            elif token.text.lower().startswith(("want", "exp")):  # a `result` may be what is put in
+            elif token.text.lower().startswith(("want", "exp")):  # a `result` may be an input
                 yield from (near for near in _listed(code, at + 2) if _is_literal(code, near))
         elif token.kind == "word" and _ASSERTING.fullmatch(token.text):
             opening = at + 2 if code.text(at + 1) == "!" else at + 1
@@ -215,7 +215,7 @@ def _expected(code: Code, body: range) -> Iterator[int]:
 
 
 def _listed(code: Code, at: int) -> range:
-    """What stands in the brackets of the value that begins there, if nothing is called in it."""
+    """The tokens of the bracketed value that begins at `at`; an empty range if the value calls anything."""
     near = (near for near in range(at, min(at + 8, len(code.tokens))) if code.text(near) in "([{;")
     opening = next((one for one in near if code.closing.get(one) != one + 1), -1)  # not the [] of []int{1, 2}
     if opening not in code.closing:
@@ -232,14 +232,14 @@ def _columns(code: Code, body: range) -> list[list[int]]:
         if at not in code.closing:
             continue
         rows = [row.start for row in code.elements(at) if row and code.closing.get(row.start) == row.stop - 1]
-        rows = [row for row in rows if len(code.elements(row)) > 1]  # what stands alone is put in, not expected
+        rows = [row for row in rows if len(code.elements(row)) > 1]  # a value that stands alone is an input
         last = [code.closing[row] - (2 if code.text(code.closing[row] - 1) == "," else 1) for row in rows]
         found.append([place for place in last if _is_literal(code, place)] if len(rows) > 1 else [])
     return [column for column in found if len(column) > 1]
 
 
 def _calls(code: Code, part: range, *, made: bool) -> bool:
-    """Whether something is called in it; `made`: other than constructors, whose arguments are the expected value's."""
+    """Whether `part` calls something; `made`: constructors do not count, as their arguments form the expected value."""
     return any(
         code.text(at) == "("
         and code.tokens[at - 1].kind == "word"
@@ -271,7 +271,7 @@ def _changed(code: Code, at: int, rng: Random) -> list[str]:
 
 
 def _with_another_word(text: str, rng: Random) -> list[str]:
-    """Texts of several lines, or with quotes or escapes in them: one of their words is changed."""
+    """The string with one of its words changed; for strings of several lines, or with quotes or escapes."""
     words = [word for word in _WORD.finditer(text, 1) if word[1]]
     changed = []
     for word in rng.sample(words, min(2, len(words))):

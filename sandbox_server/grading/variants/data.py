@@ -1,6 +1,7 @@
-"""Variants of the tests' files of data: snapshots, golden files, tables. A word or a number in them is changed.
+"""Variants of the tests' data files (snapshots, golden files, tables): a word or a number in them is changed.
 
-Code that takes what a test expects from such a file passes the test, and fails its opposite too.
+Code that copies a test's expected value from such a file passes the test and fails its opposite, as correct code does.
+A changed file tells them apart.
 """
 
 import ast
@@ -16,10 +17,10 @@ from sandbox_server.grading.variants.literals import others
 MOST = 8
 """Places tried in each file; each costs a run."""
 MOST_BYTES = 256 << 10
-"""Larger files stay as they are: each run of a certificate would be sent them."""
+"""Larger files stay as they are: each run of a certificate would have to upload them."""
 _CODE = (".py", ".pyi", ".pyx", ".sh", ".c", ".h", ".cfg", ".toml", ".ini", *SUFFIXES)
 _PLACE = re.compile(rb"""(?<![\w.\\-])(?:[A-Za-z]{3,40}|\d{1,15})(?![\w.]|["']?[ ]*:)""")
-"""A whole word or number that is no key."""
+"""A whole word or number that is not a key."""
 
 
 def is_data(path: str) -> bool:
@@ -28,7 +29,7 @@ def is_data(path: str) -> bool:
 
 
 def is_read(path: str, text: bytes) -> bool:
-    """Whether it is Python without tests: code that tests read, as those of formatters and linters do, or import."""
+    """Whether a file is Python without tests: code that tests import, or read (tests of formatters and linters)."""
     if not path.endswith(".py"):
         return False
     source = Source.of(path, text)
@@ -36,9 +37,9 @@ def is_read(path: str, text: bytes) -> bool:
 
 
 def _wanted(text: str) -> set[int] | None:
-    """The lines that a document's doctests expect as output, from 0; None if it has none: then all lines say something.
+    """Numbers (from 0) of the lines that a document's doctests expect as output; None if it has no doctests.
 
-    With another input than the test's, right code may well give the same.
+    Their input lines must not be changed: correct code may give the same output for another input.
     """
     try:
         examples = DocTestParser().get_examples(text)
@@ -51,9 +52,9 @@ def _wanted(text: str) -> set[int] | None:
 
 
 def variants_of_data(text: bytes, base: bytes, rng: Random) -> list[Variant]:
-    """Up to `MOST` variants, each of one place in the lines that the repository's `base` does not have.
+    """Up to `MOST` variants, each changing one place in the lines that the repository's `base` does not have.
 
-    None of a file above `MOST_BYTES`.
+    [] for a file of more than `MOST_BYTES`.
     """
     if len(text) > MOST_BYTES:
         return []

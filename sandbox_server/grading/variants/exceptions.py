@@ -1,7 +1,7 @@
 """Replaces an expected exception by one that no honest implementation raises instead.
 
-They are near the leaves of Python's class tree: code may well raise a class derived from both ValueError and
-LookupError, but hardly one derived from these. They are common in tests, or they would be conspicuous.
+The replacements are near the leaves of Python's class tree: code may raise a class derived from both ValueError and
+LookupError, but hardly one derived from these. They are common in tests, so that they are not conspicuous.
 """
 
 import ast
@@ -25,7 +25,7 @@ def names_one(node: ast.expr) -> bool:
 
 
 def another(name: str, *, warning: bool, nth: int) -> str:
-    """An exception unrelated to `name`; the next `nth` gives another one."""
+    """The `nth` exception unrelated to `name`, counted round and round."""
     known = getattr(builtins, name, None)
     kind = known if isinstance(known, type) and issubclass(known, BaseException) else None
     pool = _WARNINGS if warning else _ERRORS

@@ -20,7 +20,7 @@ TOLERANT = frozenset({"approx"})
 
 _TOLERANCES = frozenset({"abs", "rel", "atol", "rtol", "delta", "places", "decimal", "significant", "tol"})
 _OWN = 1e-6
-"""The relative tolerance of `approx`, and more than that of others, where another one is given."""
+"""Relative tolerance that is added to the given ones: the default of `approx`, the largest of these functions."""
 
 _MOST_GIVEN = 300  # digits of a float
 

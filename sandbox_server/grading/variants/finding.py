@@ -15,7 +15,7 @@ _FUNCTION = re.compile(r"(?:[^\[]*::)?(\w+)")
 _EXPANDED = re.compile(r"(\w+?)_\d+(?:_\w*)?")
 """Names of `parameterized` and `ddt`: `test_days_0_leap`."""
 _OF_TESTS = re.compile(r"(?:^|[/_])(?:tests?|testing|conftest)(?:[/_.]|$)")
-"""A path that says that it is of tests. What a product's functions assert states no test's expectation."""
+"""A path of test code. Assertions in product code state no expectation of a test."""
 
 
 @dataclass(slots=True)
@@ -25,11 +25,11 @@ class Found:
     source: Source
     function: Function
     owner: str
-    """Its class, nested classes joined by dots; "" for a function of the module."""
+    """Class of the function, nested classes joined by dots; "" for a function of the module."""
     fixed: list[str] = field(default_factory=list)
-    """Its names in F2P."""
+    """Names of its tests in F2P."""
     kept: list[str] = field(default_factory=list)
-    """Its names in P2P."""
+    """Names of its tests in P2P."""
 
     @property
     def name(self) -> str:
@@ -94,7 +94,7 @@ def find(sources: Iterable[Source], fixed: Iterable[str], kept: Iterable[str]) -
 
 
 def inherited_from(files: Mapping[str, bytes], fixed: Sequence[str]) -> list[str]:
-    """Paths that may hold tests in `fixed` that classes in `files` inherit: of modules that they import bases from."""
+    """Paths of modules that classes in `files` import bases from and may inherit tests in `fixed` from."""
     sources = [
         source for path, text in sorted(files.items()) if path.endswith(".py") and (source := Source.of(path, text))
     ]
@@ -105,7 +105,7 @@ def inherited_from(files: Mapping[str, bytes], fixed: Sequence[str]) -> list[str
 
 
 def _owner(name: str) -> str:
-    """The class that a test's name tells; "" if it tells none."""
+    """The class in a test's name; "" if the name has none."""
     if (match := _UNITTEST.fullmatch(name)) is not None:
         parts = match[2].split(".")
         return parts[-2] if len(parts) > 1 and parts[-1] == match[1] else parts[-1]
@@ -113,9 +113,9 @@ def _owner(name: str) -> str:
 
 
 def helped_by(source: Source) -> list[str]:
-    """Paths of the files of tests that a file of tests may import functions or base classes from.
+    """Paths of the test files from which `source` may import functions or base classes.
 
-    `check(f(2), 4)` states an expectation if there is a `def check(result, expected)` with an assertion.
+    These matter because `check(f(2), 4)` states an expectation if a `def check(result, expected)` asserts it.
     """
     found: list[str] = []
     for node in ast.walk(source.tree):
@@ -156,7 +156,7 @@ class _Index:
     """Finds functions by the names that runners use."""
 
     def __init__(self, sources: Sequence[Source], named: Set[str]) -> None:
-        """`named`: the row's tests, which need not look like ones (pytest's `python_functions`)."""
+        """`named`: names of the row's tests, which need not look like tests (pytest's `python_functions`)."""
         by_name: dict[str, list[Found]] = {}
         by_doc: dict[str, list[Found]] = {}
         for one in (found for source in sources for found in defined(source)):
@@ -193,7 +193,7 @@ class _Index:
         return self._of_class(function, owner, lambda there: _is_module(there, module))
 
     def _of_class(self, function: str, owner: str, lies_in: Callable[[str], bool]) -> list[Found]:
-        """The methods of that name of a class, else of the nearest of its bases; without a class, the functions."""
+        """Methods called `function` of the class, else of its nearest base that has one; without a class, functions."""
         named = self._by_name.get(function) or self._expanded(function)
         near = [(path, owner) for path in self._paths.get(owner, ()) if lies_in(path)]
         if not near:
@@ -213,7 +213,7 @@ class _Index:
             yield from [(path, base)] if path in paths else [(there, base) for there in paths]
 
     def _expanded(self, function: str) -> list[Found]:
-        """The functions that a decorator makes `function` of, one for each of its rows, with a number at its end."""
+        """Decorated functions from which `function` may be generated: one for each row, with a number at its end."""
         match = _EXPANDED.fullmatch(function)
         return [found for found in self._by_name.get(match[1], ()) if found.function.decorator_list] if match else []
 

@@ -16,7 +16,8 @@ Places = Sequence[tuple[int, int]]
 class Known:
     """The statements of the repository's own test files, and the rows of their tables.
 
-    A test patch often adds a line to a test, or a row to its table. What was there before can be compared.
+    A test patch often adds a line to a test, or a row to its table. Code can compare the lines and rows around it with
+    the repository's.
     """
 
     def __init__(self, sources: Iterable[Source]) -> None:
@@ -40,7 +41,7 @@ class Known:
 
 
 def marked(variants: Iterable[Variant], known: Places) -> list[Variant]:
-    """The variants, `public` where one of their edits lies in a place that is known."""
+    """The variants, with `public` set if one of their edits lies in a known place."""
     return [
         replace(variant, public=any(lies_in(known, edit.start, edit.end) for edit in variant.edits))
         for variant in variants
@@ -48,7 +49,7 @@ def marked(variants: Iterable[Variant], known: Places) -> list[Variant]:
 
 
 def lies_in(places: Places, start: int, end: int) -> bool:
-    """Whether the bytes `start` to `end` are within one of them."""
+    """Whether the bytes `start` to `end` lie within one of `places`."""
     return any(begin <= start and end <= to for begin, to in places)
 
 
@@ -62,7 +63,7 @@ def _statements(tree: ast.AST) -> Iterator[ast.stmt]:
 
 
 def _rows(found: Found) -> Iterator[ast.expr]:
-    """The parts of lists, tuples, sets and dictionaries that have several parts themselves; its cases elsewhere too."""
+    """Elements of collections that have several parts themselves, in the test and in its cases outside of it."""
     trees = (found.function, *named_rows(found.source, found.function))
     for node in chain.from_iterable(map(ast.walk, trees)):
         match node:

@@ -1,4 +1,4 @@
-"""What `known` tells, for tests in Go, Java, JavaScript, TypeScript and Rust: by their lines and lists."""
+"""As `known`, for tests in the languages of `lexing.SUFFIXES`: by their lines and lists."""
 
 import re
 from bisect import bisect
@@ -10,7 +10,7 @@ from sandbox_server.grading.variants.lexing import SUFFIXES
 from sandbox_server.grading.variants.tokens import Code
 
 _SAYING = 3
-"""Words and literals of a line that is unlikely to be repeated by chance, as `want: 3` is."""
+"""Fewest words and literals of a line that counts: shorter ones, such as `want: 3`, are repeated by chance."""
 
 
 class Repository:
@@ -27,9 +27,9 @@ class Repository:
         }
 
     def places(self, code: Code, body: range, names: Iterable[str], ends: Sequence[int]) -> Places:
-        """The parts of a test that the repository has.
+        """The parts of the test in `body` that the repository has too.
 
-        `names`: of the row's tests that it implements; `ends`: the `line_ends` of its file.
+        `names`: names of the row's tests that `body` implements; `ends`: the `line_ends` of its file.
         """
         if any(code.words(body) in there for there in self._texts):
             return [_place(code, body)]
@@ -59,7 +59,7 @@ def _lines(code: Code, body: range, ends: Sequence[int]) -> Iterator[range]:
 
 
 def _lists(code: Code, body: range) -> Iterator[range]:
-    """The brackets with several parts."""
+    """The bracketed lists with several elements."""
     for at in body:
         if at in code.closing and len(code.elements(at)) > 1:
             yield range(at, code.closing[at] + 1)

@@ -1,7 +1,7 @@
 """Splits source text of C++, Go, Java, JavaScript, TypeScript, PHP and Rust into tokens and comments. Pure.
 
-There is no parser here. In JavaScript a slash after `}` is a guess; what the lexer knows to have misread is `stray`.
-Text is decoded as Latin-1, so that positions are those of bytes.
+There is no parser, so what a slash after `}` means in JavaScript is a guess. A token that the lexer knows it has
+misread is `stray`. Text is decoded as Latin-1, so that positions are byte offsets.
 """
 
 import re
@@ -46,7 +46,7 @@ _INSIDE = {
     '"': re.compile(r'(?:\\\r\n|\\.|[^"\\\n])*', re.DOTALL),
     "'": re.compile(r"(?:\\\r\n|\\.|[^'\\\n])*", re.DOTALL),
 }
-"""Quote -> what may follow it within a string of one line."""
+"""Quote -> the text that may follow it in a string on one line."""
 _RAW = re.compile(r'\b[bc]?r(#*)"')
 _RAW_CPP = re.compile(r'\bR"([^()\\\s]{0,16})\(')
 _HEREDOC = re.compile(r"""<<<[ \t]*(["']?)(\w{1,60})\1\r?\n""")
@@ -81,7 +81,7 @@ class Token:
 
 
 def lexed(path: str, text: bytes) -> list[Token]:
-    """The tokens and comments of a file whose name ends with one of SUFFIXES but .rb."""
+    """The tokens and comments of a file with one of SUFFIXES, except .rb."""
     suffix = path[path.rindex(".") :]
     suffix = CPP[0] if suffix in CPP else suffix
     lexer = _Lexer(text.decode("latin-1"), suffix)
@@ -92,33 +92,36 @@ def lexed(path: str, text: bytes) -> list[Token]:
     return lexer.tokens
 
 
-class _Unclosed(Exception):  # it ends the reading of a template, and is no error
+class _Unclosed(Exception):  # not named an error: it only stops the reading of a template
     """The text ends within a template."""
 
 
 class _Lexer:
-    """Reads in time that grows no faster than the text: an end that is missing is searched for once."""
+    """Reads in linear time: a missing closing sign is searched for only once."""
 
     def __init__(self, text: str, suffix: str, around: "_Lexer | None" = None) -> None:
-        """`around`: the lexer of the template within which this one reads."""
+        """`around`: the lexer of the template that contains the code to read."""
         self._text = text
         self._suffix = suffix
         self._script = suffix in SCRIPTS
         self._quoting = self._script or suffix == ".php"
-        """Whether texts stand between ' too."""
+        """Whether ' quotes strings too."""
         self._pattern = _TOKENS["" if self._script else suffix]
         self._elements = suffix in (".js", ".jsx", ".tsx", ".mjs", ".cjs")
         self.tokens: list[Token] = []
         self._last = ("", "")
-        """Kind and text of the last token that is no comment."""
+        """Kind and text of the last token, without comments."""
         self._documents: dict[int, int] = {}
         """Where a document of PHP begins -> where it ends."""
         self._around = around
         self._unclosed: dict[str, int] = around._unclosed if around else {}
-        """Opening sign -> up to where none is closed, because one before was read to there in vain."""
+        """Opening sign -> position before which it is never closed, known from an earlier search up to there."""
 
     def code(self, at: int, *, inner: bool = False) -> int:
-        """Read from `at`; `inner`: to the bracket that closes one before it. Returns the position after that."""
+        """Read from `at` to the end; `inner`: only to the bracket that closes one opened before `at`.
+
+        Returns the position after the last token read.
+        """
         open_: list[tuple[str, str]] = []  # the word before each open bracket
         if not at and self._script and self._text.startswith("#!"):
             at = self._add("text", 0, self._text.find("\n") if "\n" in self._text else len(self._text))
@@ -159,7 +162,7 @@ class _Lexer:
         return kind, found.end()
 
     def _long(self, at: int) -> tuple[str, int] | None:
-        """Kind and end of a text that may go over several lines, or of what announces it."""
+        """(kind, end) of a string that may span several lines, or of the sign that announces it (PHP's `<<<END`)."""
         text, first = self._text, self._text[at]
         if at in self._documents:
             return "string", self._documents[at]
@@ -182,7 +185,7 @@ class _Lexer:
         return None
 
     def _until(self, opening: str, closing: str, begin: int) -> tuple[str, int] | None:
-        """The raw string that goes on from `begin`, if it is closed."""
+        """(kind, end) of the raw string whose content begins at `begin`; None if it is not closed."""
         if self._is_open(opening, begin):
             return None
         end = self._text.find(closing, begin)
@@ -202,7 +205,7 @@ class _Lexer:
         return end
 
     def _special(self, kind: str, text: str, at: int) -> int:
-        """What the pattern alone cannot tell."""
+        """Read a token whose kind the pattern alone cannot tell; returns its end."""
         if text == "/*":
             if end := self._comment_end(at):
                 return self._add("comment", at, end)
@@ -251,7 +254,7 @@ class _Lexer:
         return kind in ("", "text") or (kind == "sign" and text not in (")", "]", ">"))
 
     def _template(self, at: int) -> int:
-        """One token, with all values that come in."""
+        """Read a template, with the values inserted in it, as one token; returns its end."""
         to = at + 1
         try:
             while to < len(self._text):
@@ -269,7 +272,7 @@ class _Lexer:
         return self._add("stray", at, at + 1)
 
     def _element(self, at: int) -> int:
-        """An element of JSX with its children."""
+        """Read a JSX element with its children; returns its end."""
         at = self._add("sign", at, at + 1)
         while at < len(self._text) and self._text[at] != ">":  # its tag
             if self._text.startswith("/>", at):

@@ -30,7 +30,7 @@ def others(segment: str, node: ast.expr, rng: Random, *, words: bool = False) ->
 
 
 def beyond(segment: str, node: ast.Constant, rng: Random, tolerance: tuple[float, float]) -> list[str]:
-    """Those of `others` for a number that no value can be near to as well, by a (relative, absolute) tolerance."""
+    """The `others` of a number so far away that no value is near both, by a (relative, absolute) tolerance."""
     relative, absolute = tolerance
     old = float(node.value)  # type: ignore[arg-type]  # the caller has a number
 

@@ -24,7 +24,7 @@ from sandbox_server.grading.variants.known import Known, Places, marked
 from sandbox_server.grading.variants.sites import expectations, literal_variants, scope_of, variants_of
 
 MOST_VARIANTS = 8
-"""Limit for each unit; fewer are tried."""
+"""Most variants made for a unit; fewer are tried."""
 
 
 def units(
@@ -38,7 +38,7 @@ def units(
 ) -> list[Unit]:
     """Units of the tests in `fixed` (F2P), by name; tests in `kept` (P2P) stay unaltered.
 
-    `base`: the same files in the repository. `beside`: other files, which they may import helpers from. The same
+    `base`: the same files in the repository. `beside`: other files from which `files` may import helpers. The same
     arguments give the same variants.
     """
     rng = Random(seed)
@@ -93,7 +93,7 @@ def helping(files: Mapping[str, bytes]) -> list[str]:
 
 
 def _sources(files: Mapping[str, bytes], beside: Mapping[str, bytes] | None = None) -> list[Source]:
-    """`files` that are Python; `beside`: other ones that these may import from, None if that does not matter."""
+    """The Python files among `files`; `beside`: other files that they may import from, None if that does not matter."""
     found = (Source.of(path, text) for path, text in sorted(files.items()) if path.endswith(".py"))
     sources = [source for source in found if source is not None]
     if beside is None:
@@ -175,10 +175,10 @@ def _of_case(source: Source, table: Table, case: Case, names: Set[str], rng: Ran
 def _sound(
     source: Source, variants: Iterable[Variant], label: Sequence[Edit] = (), *, by_site: bool = True
 ) -> list[Variant]:
-    """Variants that leave the file compiling, those that are not public first; at most two change the same place.
+    """Variants with which the file still parses, those that are not public first; at most two change the same place.
 
-    `by_site`: sites take turns. Without test names the best kinds come first instead: one exit code tells of one
-    altered test, so each must fool code that takes plausible values from the tests.
+    `by_site`: sites take turns. Rows without test names have the best kinds first instead: one exit code can show only
+    one altered test per run, so each variant must fool code that takes plausible values from the tests.
     """
     kept: list[Variant] = []
     ordered = by_turns(list(variants)) if by_site else variants

@@ -1,6 +1,6 @@
-"""The rows of PHPUnit's data providers, by the names of the tests that they make. Pure.
+"""The rows of PHPUnit's data providers, by the names of their tests. Pure.
 
-What is misread costs variants only: each is tried with gold before it is used.
+A misreading only costs variants: each variant is tried with gold before it is used.
 """
 
 import re
@@ -14,9 +14,9 @@ _LOOPS = frozenset({"for", "foreach", "while"})
 
 
 def expected_of(code: Code, name: str) -> range | None:
-    """The tokens of the value that the row of test `name` expects; None if it has none, or it is not known which.
+    """The tokens of the expected value in the row of test `name`; None if there is no such value, or several may be it.
 
-    That is the value of a parameter like `$expected`, else the last one.
+    That is the value of a parameter with a name like `$expected`, else of the last parameter.
     """
     found = _DATA_SET.search(name)
     provided = code.provided(name)

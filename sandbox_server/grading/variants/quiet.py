@@ -1,6 +1,6 @@
-"""Takes out of a test file what repeats an expectation in words: comments, docstrings, messages of assertions.
+"""Removes from a test file what repeats an expectation in words: comments, docstrings, messages of assertions.
 
-Beside a false expectation they would still tell the true one. None of them decides whether a test passes.
+Beside a false expectation, these would still state the true one. They have no effect on whether a test passes.
 """
 
 import ast
@@ -16,7 +16,7 @@ from sandbox_server.grading.variants.lexing import SUFFIXES
 from sandbox_server.grading.variants.quiet_curly import quiet_curly
 
 _ENCODING = re.compile(r"coding[:=]")
-"""In one of the first two lines it declares the file's encoding."""
+"""A comment with this in one of the first two lines declares the file's encoding."""
 _VALUES = {
     0: re.compile(r"fail"),
     1: re.compile(r"assert(?:True|False|IsNone|IsNotNone)_?"),
@@ -31,9 +31,10 @@ _NAMED = frozenset({"msg", "err_msg"})
 
 
 def quiet(path: str, text: bytes, names: Collection[str] = ()) -> bytes:
-    """`text` without them, its lines where they were; as it is if it cannot be edited by position.
+    """`text` without comments, docstrings and messages; unchanged if it cannot be edited by position.
 
-    `names`: of the row's tests; a docstring that one of them shows stays, as unittest's logs name tests by it.
+    Lines keep their numbers. `names`: names of the row's tests. A docstring that begins one of them stays, because
+    unittest's logs name tests by their docstrings.
     """
     if path.endswith(SUFFIXES):
         return quiet_curly(path, text)
@@ -67,7 +68,7 @@ def _messages(node: ast.AST) -> Sequence[ast.expr]:
 
 
 def _docstring(node: ast.AST, names: Collection[str]) -> Sequence[ast.expr]:
-    """That of a test function, if it holds no doctest and is no test's name."""
+    """The docstring of a test function, if it holds no doctest and is not part of a test's name."""
     match node:
         case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) if name.startswith("test"):
             said = ast.get_docstring(node)

@@ -1,7 +1,7 @@
 """`quiet` for the languages of `lexing.SUFFIXES`. Lines keep their numbers.
 
-Which arguments are a message is known by an assertion's name and the number of values that it compares. Where that
-is wrong gold fails, and the file is used as it is.
+An assertion's name tells how many values it compares; the arguments after these are taken for its message. If that is
+wrong, gold fails, and the file is used as it is.
 """
 
 import re
@@ -23,7 +23,7 @@ _KEPT = {
 }
 """Comments that tools read. Sources: go.dev/doc/comment, TypeScript's, Jest's, Vitest's and Babel's manuals."""
 _OUTPUT = re.compile(r"//\s*(?:unordered )?output:", re.IGNORECASE)
-"""From there on the comments of a Go example are what it must print."""
+"""The comments of a Go example from this one on are the output that it must print."""
 _RUST_DOC = re.compile(r"//[/!]|/\*[*!]")
 _VERBS = {
     ".go": re.compile(r"%[-+# 0]*[\d*]*(?:\.[\d*]*)?(?:\[\d+\])?[A-Za-z%]"),
@@ -34,11 +34,11 @@ _VERBS = {
     ".cc": re.compile(r"(?!)"),
     "": re.compile(r"\$\{[^{}`]*\}"),
 }
-"""What a message's values come in. The number of these must stay: `go vet` and rustc count."""
+"""Placeholders for values in a message. Their number must stay the same: `go vet` and rustc check it."""
 _FORMATS = frozenset({"Sprintf", "Sprint", "format", "formatted"})
 _HANDLES = frozenset({"t", "tb", "b"})
 _ASSERTING = frozenset({"assert", "require", "s", "suite", "is", "a", "r"})
-"""What testify's assertions are called on where `t` is not handed on."""
+"""Names on which testify's assertions are called if `t` is not passed to them."""
 _VALUES = {
     1: re.compile(
         r"(?:assert|is|be|not|no){0,3}(?:true|false|nil|null|ok|error|empty|zero|undefined|defined|exists?|panics)f?"
@@ -66,18 +66,18 @@ _SAYING = {
     ".cc": re.compile(r"(?!)"),
     "": re.compile(r"\.fail"),
 }
-"""Calls that say something in all their arguments, with what stands around the name."""
+"""Calls of which all arguments form a message, with the signs around the name."""
 _FLUENT = frozenset({"to", "be", "not", "deep", "should", "that", "eventually"})
 _FAR = 60  # tokens of a chain of calls
 _BARE = re.compile(r"assert|expect|\w*equal", re.IGNORECASE)
-"""Assertions that are called on nothing."""
-_SINGLY = ("", ".php", ".rb")  # where texts stand between ' too
+"""Assertions that are plain functions, not methods."""
+_SINGLY = ("", ".php", ".rb")  # languages in which ' quotes strings too
 _DELTA = re.compile(r"\d+\.\d*|\. \d+|1e")
 _NUMBER = re.compile(r"(?:0[xXbBoO]\w+|\d[\d_]*(\.[\d_]*)?(?:[eE]\d+)?)([A-Za-z]\w*)?")
 
 
 def quiet_curly(path: str, text: bytes) -> bytes:
-    """`text` without comments and without the words and literals of messages; as it is where it cannot be read."""
+    """`text` without comments, and without the words and literals of messages; unchanged if it cannot be read."""
     suffix = path[path.rindex(".") :]
     suffix = CPP[0] if suffix in CPP else suffix
     found = read(path, text)
@@ -97,7 +97,7 @@ class _Reader:
         self._code = code
 
     def comments(self, found: Iterable[Token]) -> Iterator[Edit]:
-        """Edits that take out comments; in place of those within a line a space stays."""
+        """Edits that remove comments; a comment within a line is replaced by a space."""
         kept = _KEPT[self._suffix]
         has_doctests = self._suffix == ".rs" and "```" in self._text
         in_output = False
@@ -112,7 +112,7 @@ class _Reader:
             yield Edit(token.start, token.end, left)
 
     def messages(self) -> Iterator[Edit]:
-        """Edits that leave of each message the places of its values only."""
+        """Edits that reduce each message to the placeholders of its values."""
         code = self._code
         for at, token in enumerate(code.tokens):
             opening = at + 2 if code.text(at + 1) == "!" else at + 1
@@ -121,7 +121,7 @@ class _Reader:
                     yield from self._unsaid(part)
 
     def _message(self, at: int, opening: int, parts: Sequence[range]) -> Sequence[range]:
-        """Those of a call's arguments that are its message and what comes in there."""
+        """The arguments of a call that form its message: the text and the values inserted in it."""
         code, name = self._code, self._code.text(at)
         before = code.text(at - 1)
         around = f"{before if before == '.' else ''}{name}{'!' if code.text(at + 1) == '!' else ''}"
@@ -146,7 +146,7 @@ class _Reader:
         return parts[count:] if len(parts) == count + 1 else ()
 
     def _is_said_on(self, at: int) -> bool:
-        """Whether a call that says something is a test's, by what it is called on."""
+        """Whether a call with a message belongs to a test, judged by the object that it is called on."""
         code, on = self._code, self._code.text(at - 2)
         if self._suffix == ".go":
             return on in _HANDLES
@@ -165,7 +165,7 @@ class _Reader:
         return False
 
     def _in_java(self, name: str, count: int | None, parts: Sequence[range]) -> Sequence[range]:
-        """JUnit 4's message, and Hamcrest's, is the first argument, that of JUnit 5 and of TestNG the last one."""
+        """The message: the first argument in JUnit 4 and Hamcrest, the last one in JUnit 5 and TestNG."""
         first = "org.junit.Assert" in self._text or "junit.framework" in self._text
         last = "org.junit.jupiter" in self._text or "org.testng" in self._text
         if name == "assertThat":
@@ -178,7 +178,7 @@ class _Reader:
         return (said,) if any(self._code.tokens[at].kind == "string" for at in said) else ()
 
     def _unsaid(self, part: range) -> Iterator[Edit]:
-        """Of an argument: its texts, also those that are joined or formatted there, and a number that stands alone."""
+        """Edits that empty an argument's strings, joined or formatted ones too, and zero a number that stands alone."""
         code = self._code
         if len(part) == 1 and (number := _NUMBER.fullmatch(code.text(part[0]))):
             zero = f"0{'.0' if number[1] else ''}{number[2] or ''}"

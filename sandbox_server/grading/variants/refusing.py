@@ -1,6 +1,7 @@
-"""Makes an assertion that states no value false for any code: what it calls is expected to raise.
+"""Makes an assertion without an expected value false for any code: what it calls is expected to raise.
 
-Code that does not do what an assertion says meets its opposite, so a hack that turns all results round passes both.
+The opposite assertion is weaker: code that fails an assertion passes its opposite, so a hack that inverts all results
+passes both.
 """
 
 import ast
@@ -17,13 +18,13 @@ _PYTEST = re.compile(rb"^import pytest$", re.MULTILINE)
 _RAISES = re.compile(rb"^from [\w.]*pytest import .*\braises\b", re.MULTILINE)
 _METHODS = re.compile(r"assert[A-Z]\w*")
 _APART = ast.BoolOp | ast.IfExp | ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
-"""What is within these may not be called by the true test, or needs names that are not known outside of them."""
+"""The true test may not run the parts of such a node, or they need names that are not known outside of it."""
 
 
 def refusal(source: Source, statement: ast.stmt, stated: Sequence[ast.expr]) -> tuple[Variant, ...]:
-    """The variant of `statement`, which asserts `stated`, or of the one before it that makes what it asserts.
+    """The variant of `statement`, which asserts `stated`, or of the statement before it that computes `stated`.
 
-    () if neither calls anything, or the file cannot say `raises`.
+    () if neither statement calls anything, or if the file imports no `raises`.
     """
     place: ast.stmt | None = statement
     called: ast.expr | ast.stmt | None = _called(stated)
@@ -55,7 +56,7 @@ def _has_raises(source: Source) -> bool:
 
 
 def _called(stated: Sequence[ast.expr]) -> ast.expr | None:
-    """The outermost call in them that is no built-in function's, or the comprehension that makes such calls."""
+    """The outermost call in `stated` that is not of a built-in function, or a comprehension that makes such calls."""
     both = [one.values if isinstance(one, ast.BoolOp) and isinstance(one.op, ast.And) else [one] for one in stated]
     parts = [part for some in both for part in some]
     for part in parts:
@@ -73,7 +74,7 @@ def _is_call(node: ast.AST) -> bool:
 
 
 def _calls_in_turn(part: ast.expr) -> bool:
-    """Whether it is a comprehension that calls something, or hands a generator that does to a built-in function."""
+    """Whether `part` is a comprehension that calls something, or a call whose first argument is such a generator."""
     match part:
         case ast.ListComp() | ast.SetComp() | ast.DictComp():
             turns: ast.AST = part
@@ -85,7 +86,7 @@ def _calls_in_turn(part: ast.expr) -> bool:
 
 
 def _makers(source: Source) -> Mapping[ast.stmt, ast.stmt]:
-    """Statement -> the last one before it, in the same block, that calls something to make or change what it reads."""
+    """Statement -> the last one before it in the same block that sets or changes, by a call, a name that it reads."""
     found: dict[ast.stmt, ast.stmt] = {}
     for block in _blocks(source.tree):
         made: dict[str, ast.stmt] = {}

@@ -1,9 +1,8 @@
 """Splits Ruby test files into the tokens that `tokens` and `curly` read. Pure.
 
-Ruby writes blocks and calls without brackets, so brackets are put in: braces where a line's `do` or `def` is closed by
-an `end` of the same indentation, and parentheses around the arguments of a command that asserts something. These
-tokens stand for no text of their own, and nothing edits them. A document that a line announces (`<<~END`) is one
-string, in the place where it is announced.
+Ruby has blocks and calls without brackets, so brackets are inserted as tokens: braces where a line's `do` or `def` is
+closed by an `end` of the same indentation, and parentheses around the arguments of an assertion. These tokens stand for
+no text of the file, and nothing edits them. A heredoc (`<<~END`) is one string token, in the place of its `<<~END`.
 """
 
 import re
@@ -44,7 +43,7 @@ class _Line:
     tokens: list[Token] = field(default_factory=list)
 
     def opens(self) -> int:
-        """Where a block begins in it: the number of its token, or -1."""
+        """Number of the token at which a block begins in this line; -1 if none does."""
         tokens = [token for token in self.tokens if token.kind != "comment"]
         words = [token.text if token.kind == "word" else "" for token in tokens]
         if not words or "end" in words[1:]:
@@ -58,7 +57,7 @@ class _Line:
 
 
 def lexed_ruby(text: str) -> list[Token]:
-    """The tokens and comments of a file, and the brackets that are put in."""
+    """The tokens and comments of a file, and the inserted brackets."""
     lines = list(_lines(text))
     closed = _closed(lines)
     ends = set(closed.values())
@@ -79,7 +78,7 @@ def _sign(text: str, near: Token) -> Token:
 
 
 def _lines(text: str) -> Iterator[_Line]:
-    """Each line with a token in it; what goes on in the next lines stays one line."""
+    """Each line that has a token; a statement that goes on in the next lines counts as one line."""
     at, line, depth = 0, _Line(0), 0
     waiting: list[tuple[int, re.Match[str]]] = []
     unended = set[str]()
@@ -119,9 +118,9 @@ def _lines(text: str) -> Iterator[_Line]:
 
 
 def _documents(text: str, at: int, line: _Line, waiting: list[tuple[int, re.Match[str]]], unended: set[str]) -> int:
-    """Read the documents that the line before `at` announces; return where the next line begins.
+    """Read the heredocs that the line before `at` announces; return where the next line begins.
 
-    `unended`: words that were found to end none in the rest of the text.
+    `unended`: end words that are known not to appear in the rest of the text.
     """
     for number, heredoc in waiting:
         if heredoc[2] in unended:
@@ -151,7 +150,7 @@ def _closed(lines: Sequence[_Line]) -> dict[int, int]:
 
 
 def _with_parentheses(body: list[Token]) -> list[Token]:
-    """The line with parentheses around what its commands assert."""
+    """The line with parentheses around the arguments of its assertions."""
     made: list[Token] = []
     owed: list[int] = []  # depth at which each one is closed
     depth = 0

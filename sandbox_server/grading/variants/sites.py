@@ -92,33 +92,33 @@ class Site:
     """One stated expectation."""
 
     expected: tuple[ast.expr, ...] = ()
-    """The nodes of its values."""
+    """The syntax nodes of the expected values."""
     words: bool = False
     """Whether the values are regular expressions."""
     exact: bool = False
     """Whether the result must equal the values."""
     near: tuple[float, float] | None = None
-    """Relative and absolute tolerance, if it is given: the values are numbers, and another one must lie beyond it."""
+    """(relative, absolute) tolerance, if one is given: the values are numbers, and a false one must lie beyond it."""
     reasons: tuple[str, ...] = ()
     fixed: tuple[Variant, ...] = ()
     """Variants that do not change a literal."""
     refused: tuple[Variant, ...] = ()
-    """Those that are made where no literal can be changed."""
+    """Variants that are used only if no literal can be changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Helper:
-    """A function of the test file that compares something with what it is given."""
+    """A function of the test file that compares something with one of its parameters."""
 
     parameters: tuple[str, ...]
-    """Those that can be given by position, without `self`."""
+    """Parameters that can be given by position, without `self`."""
     expected: frozenset[str]
-    """Those of all parameters that are read as expectations only."""
+    """Parameters (of any kind) that the function reads only as expectations."""
     patterns: frozenset[str]
-    """Those of them that are regular expressions."""
+    """Parameters in `expected` that are regular expressions."""
 
     def site(self, call: ast.Call, *, words: bool) -> Site:
-        """What the call gives for the expected parameters that are, or are not, regular expressions."""
+        """The site made of the call's arguments for expected parameters; `words`: for the regular expressions only."""
         names = self.patterns if words else self.expected - self.patterns
         given = dict(zip(self.parameters, call.args, strict=False))
         given |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
@@ -130,9 +130,9 @@ Helpers = Mapping[str, Helper]
 
 
 def sites(source: Source, body: Iterable[ast.stmt], helpers: Helpers | None = None) -> Iterator[Site]:
-    """Sites in a test's statements, those of functions defined inside it too, which it may run (`asyncio.run(go())`).
+    """Sites in a test's statements, and in functions defined inside the test, which it may run (`asyncio.run(go())`).
 
-    `helpers`: functions whose calls are sites; None: those of the file.
+    `helpers`: functions whose calls are sites; None: the helpers that `source` defines or imports.
     """
     helpers = source.once(_helpers) if helpers is None else helpers
     for statement in body:
@@ -145,9 +145,9 @@ def sites(source: Source, body: Iterable[ast.stmt], helpers: Helpers | None = No
 
 
 def _helpers(source: Source) -> Helpers:
-    """Functions other than tests, of whose name there is only one, that have parameters for what is expected.
+    """Functions with parameters for expected values, in the file or in the test files that it imports from.
 
-    Those of the file, and of the files of tests that it imports from.
+    Tests are left out, and so are names that two functions have.
     """
     found: dict[str, Helper] = {}
     names = Counter[str]()
@@ -159,7 +159,7 @@ def _helpers(source: Source) -> Helpers:
 
 
 def _defined_helpers(source: Source) -> tuple[Set[str], Helpers]:
-    """Names of all functions but tests, and those of them that are helpers."""
+    """(names of all functions that are not tests, the helpers among these functions)."""
     defined = [
         node
         for node in ast.walk(source.tree)
@@ -180,7 +180,7 @@ def _helper(source: Source, function: Function) -> Helper:
     for site in sites(source, function.body, {}):
         for expected in site.expected:
             for _ in (patterns if site.words else plain).literals(expected):
-                pass  # the scope notes which parameters it meets
+                pass  # iterating makes the scope record in `met` which parameters it finds
     return Helper(tuple(placed), frozenset(plain.met | patterns.met), frozenset(patterns.met))
 
 
@@ -275,7 +275,7 @@ def _of_call(source: Source, call: ast.Call, helpers: Helpers) -> Iterator[Site]
         yield Site((call.args[0],))
     elif name in _CALLED_METHODS:
         keywords = [keyword.value for keyword in call.keywords if keyword.arg != "any_order"]
-        # Right code may make more calls than gold, among them one that is expected elsewhere.
+        # Correct code may make more calls than gold, and one of them may be the call that is expected elsewhere.
         yield Site((*call.args, *keywords), exact="_any_" not in name and "_has_" not in name)
     elif name in _LINE_METHODS and call.args:
         yield Site((call.args[0],), words=True, reasons=("Failed",))

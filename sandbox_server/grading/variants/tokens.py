@@ -1,6 +1,6 @@
 """Finds test functions by name, and the parts of calls, in the languages of `lexing.SUFFIXES`. Pure.
 
-What is misread costs variants only: each is tried with gold before it is used.
+A misreading only costs variants: each variant is tried with gold before it is used.
 """
 
 import re
@@ -14,7 +14,7 @@ _OPENING, _CLOSING = "([{", ")]}"
 _CODE = frozenset({"string", "number", "word", "sign"})
 _TITLED = frozenset({"it", "test", "specify", "fit"})
 _FILLED = re.compile(r"\$\{[^}]*\}|%[sdifjopc#]|\$[A-Za-z_][\w.]*")
-"""What a title's values come in: those of a template, and those of a table's row (jest, vitest)."""
+"""Placeholders in a title: of a template's values, and of the values in a table's row (jest, vitest)."""
 _FILLED_RUBY = re.compile(r"#\{[^}]*\}")
 _PROVIDER = re.compile(r"@dataProvider[ \t]{1,9}([A-Za-z_]\w{0,99})\b(?![:\\])")
 _TITLED_CPP = frozenset({"TEST_CASE", "SECTION", "SUBCASE", "SCENARIO"})
@@ -33,9 +33,9 @@ class Code:
     places: Mapping[str, Sequence[int]]
     """Word -> numbers of its tokens."""
     titles: Sequence[tuple[Sequence[str], range]]
-    """The blocks such as `it("adds", () => {...})`, with their titles, cut where values come in."""
+    """Blocks such as `it("adds", () => {...})`: (title split at its placeholders, tokens)."""
     providers: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Method of PHP -> methods of the file that give it its rows."""
+    """PHP method -> the file's data providers for it."""
 
     @classmethod
     def of(cls, path: str, text: bytes) -> "Code":
@@ -62,7 +62,7 @@ class Code:
         titled = _TITLED_CPP if path.endswith(CPP) else _TITLED
         called = (_titled_block(tokens, closing, at) for word in titled for at in places.get(word, ()))
         blocks = [block for block in called if block is not None]
-        if path.endswith(CPP):  # the block stands behind the call, and is no part of it
+        if path.endswith(CPP):  # the block follows the call, and is not part of it
             behind = ((title, body.stop + 1) for title, body in blocks)
             blocks = [(title, range(at, closing[at] + 1)) for title, at in behind if at in closing]
         return cls(path, tokens, closing, places, blocks, _providers(found) if path.endswith(".php") else {})
@@ -72,7 +72,7 @@ class Code:
         return self.tokens[at].text if 0 <= at < len(self.tokens) else ""
 
     def words(self, span: range) -> str:
-        """The tokens of a span in one line, to compare it with other text."""
+        """The tokens of a span, joined by blanks, to compare it with other text."""
         return " ".join(self.tokens[at].text for at in span)
 
     def elements(self, opening: int) -> list[range]:
@@ -98,7 +98,7 @@ class Code:
         return next(filter(None, found), [])
 
     def provided(self, name: str) -> list[tuple[str, range]]:
-        """The method of PHP that test `name` may refer to, with each function that gives it its rows."""
+        """(method, tokens of a data provider of it) for each PHP method that test `name` may refer to."""
         return [
             (word, body)
             for word in self._prettified(name)
@@ -107,7 +107,7 @@ class Code:
         ]
 
     def _declared(self, word: str, whole: bool) -> Iterator[range]:
-        """The functions of this name; `whole`: the classes."""
+        """The bodies of functions called `word`; `whole`: of classes instead."""
         for at in self.places.get(word, ()):
             called = self.text(at + 1) not in ("(", "<") or self.text(at - 1) in {".", "new", "(", "=", "class"}
             if self.text(at - 1) == "class" if whole else not called:
@@ -157,7 +157,7 @@ def read(path: str, text: bytes) -> list[Token]:
 
 
 def _providers(found: Sequence[Token]) -> dict[str, Sequence[str]]:
-    """By `#[DataProvider('cases')]` and by `@dataProvider cases`; those of other classes are left out."""
+    """PHP method -> its providers, by `#[DataProvider('cases')]` or `@dataProvider cases`; none of other classes."""
     providers: dict[str, Sequence[str]] = {}
     waiting: list[str] = []
     for at, token in enumerate(found[:-2]):
@@ -177,7 +177,7 @@ def _plain(name: str) -> str:
 
 
 def _titled_in_ruby(tokens: Sequence[Token], closing: Mapping[int, int]) -> list[tuple[Sequence[str], range]]:
-    """The blocks such as `it "adds" do ... end`, each by its own title and by its title after those around it."""
+    """Blocks such as `it "adds" do ... end`: each by its own title, and by that with the titles around it in front."""
     found: list[tuple[Sequence[str], range]] = []
     around: list[tuple[str, int]] = []  # title, and number of the token that closes its block
     for at, token in enumerate(tokens[:-1]):
@@ -220,7 +220,7 @@ def _titled_block(tokens: Sequence[Token], closing: Mapping[int, int], at: int) 
 
 
 def _ends_with(name: str, title: Sequence[str]) -> bool:
-    """Whether the last words of `name` are the title, with values of at least one character where it is cut."""
+    """Whether `name` ends with the title, with at least one character for each of its placeholders."""
     end = len(name) - len(title[-1])
     if not name.endswith(title[-1]):
         return False
@@ -231,7 +231,7 @@ def _ends_with(name: str, title: Sequence[str]) -> bool:
 
 
 def _names(name: str, path: str) -> list[str]:
-    """The words of a test's name that may be its function's, the likeliest first."""
+    """The words of a test's name that may be its function's name, the likeliest first."""
     if path.endswith(".rs"):
         return [name.split("::")[-1]]
     if path.endswith(".go"):
