@@ -34,14 +34,14 @@ def answer_in(content: str, instance: TaskInstance, *, acts: bool = False) -> An
 
 
 def in_format(instance: TaskInstance, written: str) -> TaskInstance:
-    """`instance` with its answer taken in the format `written`; "": in its own."""
+    """`instance` with `written` as the format of its answer; "" leaves the instance's own format."""
     if instance.localization is None or not written:
         return instance
     return instance.model_copy(update={"localization": instance.localization.model_copy(update={"answer": written})})
 
 
 def may_answer(parsed: Call | Say, instance: TaskInstance) -> bool:
-    """Whether the reply to the message depends on its answer, or on that none is asked for."""
+    """Whether the reply to the message depends on an answer in it, or on whether the instance asks for one."""
     if isinstance(parsed, Say):
         return instance.localization is not None or parsed.code == "answer"
     calls = parsed.arguments.get("calls")
@@ -49,14 +49,14 @@ def may_answer(parsed: Call | Say, instance: TaskInstance) -> bool:
 
 
 def acts(parsed: Call | Say) -> bool:
-    """Whether a message runs a tool: then only tags or a finishing call in it are an answer."""
+    """Whether a message runs a tool. In such a message only tags or a finishing call count as an answer."""
     return isinstance(parsed, Call) and parsed.tool != FINISH
 
 
 def recorded(parsed: Call | Say, content: str, instance: TaskInstance) -> Call | Say:
-    """The reply to `parsed`: for an answer that is scored, that it is recorded, and what of it cannot be read.
+    """The reply to `parsed`. If it holds an answer that is scored: that it is recorded, and which parts are unreadable.
 
-    A finishing call where a patch is asked for ends the interaction and records nothing.
+    In a task that asks for a patch, a finishing call ends the interaction and records nothing.
     """
     answer = answer_in(content, instance, acts=acts(parsed))
     told, code = _told(answer, instance), "answer" if answer else "no_answer"

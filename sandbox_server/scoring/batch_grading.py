@@ -31,14 +31,14 @@ class GradeItem:
     instance: int | str | None = None
     """Hash or id."""
     truth: Truth | None = None
-    """Overrides the instance's."""
+    """Overrides the instance's truth."""
     answer: object = None
     """A text, or the arguments of a finishing call; None: see `messages`."""
     messages: Sequence[dict[str, object]] | None = None
     """The chat; gives the answer if `answer` is None, and the events if `events` is not set."""
     events: Events | None = None
     composition: Composition | None = None
-    """None: the instance's, else the service's."""
+    """None: the instance's composition, else the service's."""
     patch: bytes | None = None
     roots: tuple[str, ...] = ()
     written: str = AUTO

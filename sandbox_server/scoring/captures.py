@@ -55,7 +55,7 @@ class _Failed(Exception):
     """No diff was taken, because of either the agent or the service; `why`: a short reason."""
 
     def __init__(self, why: str, *, timed_out: bool = False, starved: bool = False) -> None:
-        """`starved`: it got too little CPU to tell whether the tree or the host was the reason."""
+        """`starved`: the reading got too little CPU to tell whether the tree or the host was the reason."""
         super().__init__(why)
         self.why = why
         self.timed_out = timed_out
@@ -68,7 +68,8 @@ class Captures:
     def __init__(self, runtime: Runtime, *, timeout_s: float, max_bytes: int, cpu_shares: int) -> None:
         """`timeout_s` bounds one reading of a tree (SANDBOX_POSTPROCESS_TIMEOUT_S), `max_bytes` the size of a patch.
 
-        `cpu_shares`: weight of a reading container; that of gradings, so that a tree of many files delays none of them.
+        `cpu_shares`: CPU weight of a reading container; the same as for gradings, so that reading a large tree does not
+        delay them.
         """
         self._runtime = runtime
         self._outside = runtime.outside
@@ -84,9 +85,9 @@ class Captures:
     async def take(self, session: SessionRecord, instance: TaskInstance, *, base_commit: str) -> PatchRecord:
         """Take the session's patch: new, binary, mode-changed, staged and committed changes.
 
-        Ignored files are left out unless the agent tracks them. Of an instance that carries files, it is these files
-        instead (carry.bash). The diff is None, with a cause, if it cannot be taken although the unchanged tree can be
-        read.
+        Ignored files are left out unless the agent tracks them. If the instance carries files, the patch holds these
+        files instead (carry.bash). The diff is None, with a cause, if it cannot be taken although the unchanged tree
+        can be read.
 
         Raises:
             SandboxLost: the container is gone, or the host too slow. InfrastructureError: the unchanged tree cannot
@@ -133,7 +134,7 @@ class Captures:
         return _Taken(None, f"the changes cannot be taken from what the agent left: {failure.why}")
 
     async def _with_evidence(self, container_id: str, instance: TaskInstance, taken: _Taken) -> _Taken:
-        """Add what the services show, now that nothing of the agent runs any more."""
+        """Add the artifacts of the services, now that nothing of the agent runs any more."""
         if taken.diff is None or not isinstance(instance.grader, HarborGrader) or not instance.grader.artifacts:
             return taken
         bounds = task_artifacts.Bounds(self._timeout_s, self._max_bytes - len(taken.diff))
@@ -162,8 +163,8 @@ class Captures:
     async def _check_cpu(self, reader: Sandbox, timeout_s: float) -> None:
         """Raise _Failed, starved, if a reading that ran into its bound has got less than half of it as CPU time.
 
-        A policy decides how much there is to read, but not how fast the host is: on a host without other work all but a
-        little of the time of a reading is CPU time.
+        A policy decides how much there is to read, but not how busy the host is. On a host without other work, nearly
+        all the time of a reading is CPU time.
         """
         with suppress(ServiceError):
             used_s = (await self._runtime.cpu_times([reader.container_id])).get(reader.container_id)

@@ -1,4 +1,4 @@
-"""A session's actions: recent ones from Redis, all of them, slightly later and permanently, from SQL."""
+"""A session's actions: the recent ones from Redis; all of them, slightly later but permanently, from SQL."""
 
 from collections.abc import Iterable
 
@@ -23,7 +23,7 @@ def undone_ranges(undone: str) -> list[tuple[int, int]]:
 
 
 def undone_at(undone: str, seq: int) -> str:
-    """What `SessionRecord.undone` was after action `seq`."""
+    """The value that `SessionRecord.undone` had after action `seq`."""
     return " ".join(f"{first}-{last}" for first, last in undone_ranges(undone) if last <= seq)
 
 
@@ -45,7 +45,8 @@ class Journals:
         recent = await self._store.actions(record.sid)
         if recent and len(recent) >= record.actions:
             return recent
-        # until the session ends, SQL has the record that its start wrote, which may be older than the journal
+        # A session's record in SQL is the one written at its start until the session ends, so its count of actions may
+        # be lower than the journal's.
         kept = await self._history.actions(record.sid)
         return max(recent, kept, key=len)
 
@@ -54,7 +55,7 @@ class Journals:
         if record.ended_at == 0 and after >= record.actions > 0:
             return []  # nothing new; clients that follow a session poll often
         recent = await self._store.actions(record.sid, after=after, limit=limit)
-        if recent and recent[0].seq == after + 1:  # Redis has all of them, or none of the first
+        if recent and recent[0].seq == after + 1:  # Redis may have dropped the first actions
             return recent
         return await self._history.actions(record.sid, after=after, limit=limit)
 

@@ -41,8 +41,8 @@ class Receipts:
     ) -> GradedSession:
         """Store the verdict and its reward.
 
-        `key`: under which other sessions with the same patch find the verdict; "" for none. `composition`: name of the
-        composition of rewards that gave `verdict.score`; "" if the reward function of this node decides.
+        `key`: the key under which other sessions with the same patch find the verdict; "": the verdict is not shared.
+        `composition`: name of the composition of rewards that gave `verdict.score`; "" if there was none.
 
         Raises:
             CatalogueUnavailable: nothing is stored. ValueError: the reward is not a finite number.

@@ -85,7 +85,7 @@ class Rewards:
         self._jobs = jobs
         self._signals = signals
         self.alone = True
-        """No other node takes gradings."""
+        """Whether no other node takes gradings."""
         self.accepting = True
         """Whether this node reads jobs; follows its faults with a delay."""
         self._closing = False
@@ -121,11 +121,11 @@ class Rewards:
         self._queue.forget(sid)
 
     def known(self, sid: str) -> bool:
-        """Whether its grading is under way here, or its final verdict is cached."""
+        """Whether the session's grading is under way here, or its final verdict is cached."""
         return sid in self._running or sid in self._standing
 
     async def wait_until_stored(self, sid: str, *, within_s: float) -> None:
-        """Return once its grading here, if one is under way, has stored its verdict, or after `within_s` seconds."""
+        """Wait at most `within_s` seconds until the session's grading, if this node runs it, has stored its verdict."""
         if task := self._running.get(sid):
             await asyncio.wait({task}, timeout=within_s)
 
@@ -134,11 +134,11 @@ class Rewards:
         sid = session.sid
         if sid in self._running or sid in self._standing:
             return
-        lost = session.state == SessionState.LOST  # needs no container, so any node can do it at once
+        lost = session.state == SessionState.LOST  # grading a lost session needs no container: any node does it at once
         if lost or (session.node == self._share.node and self.room() and not self._jobs.behind()):
             self._start(session, patch)
         elif not self.alone:
-            self._queue.forget(sid)  # if another node takes it, nobody takes the container that was made for it here
+            self._queue.forget(sid)  # if another node takes the job, the container created here would stay unused
         if not lost:
             self._background(self._submit(session), f"grade-submit-{sid}")
 
@@ -176,7 +176,7 @@ class Rewards:
         began = time.monotonic()
         graded = self._standing.get(session.sid)
         if graded is None and (task := self._running.get(session.sid)):
-            # its verdict is not in SQL, but for a job that was delivered twice
+            # Wait for the task first: its verdict is usually not in SQL yet (it is for a job that was delivered twice).
             graded = await self._within(task, session.sid, began + min(_LOOK_S, wait_s))
             if graded is not None:
                 self._keep(graded)
@@ -203,7 +203,7 @@ class Rewards:
     async def _next(
         self, session: SessionRecord, before: GradedSession | None, deadline: float
     ) -> GradedSession | None:
-        """The next verdict after `before`, from any node; None: not before `deadline`."""
+        """The next verdict after `before`, from any node; None if there is none by `deadline`."""
         self.begin(session)
         if task := self._running.get(session.sid):
             return await self._within(task, session.sid, deadline)

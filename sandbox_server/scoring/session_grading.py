@@ -21,7 +21,7 @@ from sandbox_server.verdicts import GradedSession, VerdictName
 log = telemetry.logger(__name__)
 
 _SHORT = 8 << 10
-"""Characters of actions and patch whose signs are counted, in some 2 ms of CPU, without a thread to wait for."""
+"""Characters of actions and patch up to which signs are counted on the event loop (some 2 ms), not on a thread."""
 _ROUNDED_S = 0.01  # measured stages may exceed the whole by this much
 
 
@@ -60,7 +60,7 @@ class SessionGrading:
         )
         if patch is None:
             cause = f"the sandbox was lost before its patch was taken: {session.cause or session.end_reason}"
-            if session.state == SessionState.ENDED:  # which it is only with a patch in SQL
+            if session.state == SessionState.ENDED:  # a session becomes ENDED only with a patch in SQL
                 cause = "its patch is gone from SQL; was the database replaced by an older copy?"
             verdict = ungraded(request, VerdictName.INFRA, mask=True, cause=cause)
             return await self._receipts.store(session, instance, patch, verdict)
@@ -72,7 +72,7 @@ class SessionGrading:
             key = await self._queue.key(request)
             try:
                 verdict = await self._queue.verdict(request, key)
-                # with the rewards of the steps before, a verdict is no other session's
+                # a verdict that includes the rewards of earlier steps must not be shared with other sessions
                 key_of_verdict = "" if instance.step else await self._queue.key(request, verdict)
                 runner_files = len(verdict.runner_files)
                 refused = session.egress_refused

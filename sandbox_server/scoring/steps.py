@@ -1,4 +1,4 @@
-"""Rewards over the steps of a task: a session's reward is that of the steps so far, and may end the task."""
+"""Rewards over the steps of a task: a session's reward covers all steps so far; a low one may end the task."""
 
 import math
 from dataclasses import replace
@@ -12,11 +12,11 @@ from sandbox_server.verdicts import Score, Verdict, VerdictName
 
 _JUDGED = (VerdictName.RESOLVED, VerdictName.UNRESOLVED)
 _NOTHING = {"reward": 0.0}
-"""The rewards of a step whose tests gave none."""
+"""The rewards of a step whose tests gave no reward."""
 
 
 async def step_before(history: History, session: SessionRecord) -> SessionRecord | None:
-    """The session of the step before, whose files this one began with: its ancestor of another instance.
+    """The session of the step before: the nearest ancestor of another instance, with whose files `session` began.
 
     Raises:
         CatalogueUnavailable.
@@ -44,10 +44,10 @@ async def over_steps(history: History, session: SessionRecord, instance: TaskIns
 
 
 def with_steps(step: Step, verdict: Verdict, before: Score | None) -> Verdict:
-    """The verdict on a step, with the score `before` it; each item's parts are its values by step.
+    """The verdict on a step, combined with the score `before` it; each item's parts are its values by step.
 
-    A step whose tests gave no reward has 0.0, as has a key that it lacks. Harbor leaves such a step out of the mean,
-    so that a policy would gain by breaking its tests.
+    A step whose tests gave no reward counts as 0.0, and so does a key that it lacks. Harbor leaves such a step out of
+    the mean; then a policy could gain by breaking the step's tests.
     """
     own = {item.fn: item.value for item in verdict.score.items} if verdict.score else _NOTHING
     steps: dict[str, dict[str, float]] = {}

@@ -1,7 +1,8 @@
-"""What a task's commands and services show of a session beside the agent's own files (Harbor's collect and artifacts).
+"""What is graded besides the agent's files: output of a task's commands, files of its services (Harbor's collect and
+artifacts).
 
-The agent's container is asked while it runs; the services are asked once it has been stopped, so nothing of the agent
-interferes. Nobody but the services writes what is taken there.
+Commands in the agent's container run before it is stopped; commands in services run after that, so that the agent
+cannot interfere. What is taken from a service is written by the services alone.
 """
 
 import asyncio
@@ -24,12 +25,12 @@ _EMPTY = b"sandbox-files 0 0\n"
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Limits on the services' part."""
+    """Limits on commands and artifacts of services."""
 
     timeout_s: float
-    """Of each command."""
+    """Seconds for each command."""
     max_bytes: int
-    """Of all artifacts, not compressed."""
+    """Bytes of all artifacts together, uncompressed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +40,11 @@ class Artifacts:
     archive: bytes
     """Gzipped tar archives, one after the other, whose names begin with `./`; b"" if there is nothing."""
     left_out: tuple[str, ...]
-    """Why something is not in it."""
+    """Why things are missing in the archive, one sentence for each."""
 
 
 async def collect(runtime: Runtime, container_id: str, instance: TaskInstance, *, timeout_s: float) -> None:
-    """Run the task's commands in the agent's container, each at most `timeout_s`; whatever comes of them."""
+    """Run the task's commands in the agent's container, each for at most `timeout_s`; failures are only logged."""
     found = instance.grader.collect if isinstance(instance.grader, HarborGrader) else ()
     commands = [one for one in found if not one.service]
     if not commands:
@@ -62,10 +63,10 @@ async def collect(runtime: Runtime, container_id: str, instance: TaskInstance, *
 
 
 async def of_services(services: Services, container_id: str, grader: HarborGrader, bounds: Bounds) -> Artifacts:
-    """Run the task's commands in its services, then take its artifacts of them.
+    """Run the task's commands in its services, then take the task's artifacts from the services.
 
     Raises:
-        EngineUnavailable: a command could not be run, or an artifact not be read.
+        EngineUnavailable: a command could not be run, or an artifact could not be read.
     """
     for one in grader.collect:
         if one.service:
@@ -96,22 +97,22 @@ async def _run(services: Services, container_id: str, command: Collect, timeout_
     try:
         argv = ["/bin/sh", "-c", command.command]
         await services.run(container_id, command.service, argv, user=command.user, timeout_s=timeout_s)
-    except EngineUnavailable:  # else work that was not collected would be graded as not done
+    except EngineUnavailable:  # if ignored, work that could not be collected would be graded as not done
         raise
     except ServiceError as error:
         log.warning("a task's collect command failed", container_id=container_id, error=error.detail)
 
 
 def added(files: bytes, archive: bytes) -> bytes:
-    """The agent's files, as carry.bash prints them, and another archive for carrying.bash."""
+    """The agent's files, as carry.bash prints them, with `archive` appended in the form that carrying.bash reads."""
     return (files or _EMPTY) + archive if archive else files
 
 
 def _placed_at(path: str, archive: bytes) -> bytes:
-    """The files, folders and links of a service's archive under their path in it, without the bits that give rights.
+    """The files, folders and links of a service's archive, named by their full path; setuid and setgid are removed.
 
     Raises:
-        tarfile.TarError, EOFError: it is cut off.
+        tarfile.TarError, EOFError: the archive is cut off.
     """
     folder, whole = posixpath.dirname(path), io.BytesIO()
     with (
