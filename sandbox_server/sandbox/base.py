@@ -214,7 +214,7 @@ class Runtime(Protocol):
         ...
 
     async def assign(self, container_id: str, sid: str) -> None:
-        """Give the container, made for a session that was never begun, to the session `sid`; `list` tells that sid.
+        """Give a container that was created ahead, under another sid, to the session `sid`; `list` then shows `sid`.
 
         Raises:
             SandboxLost: there is no such container.
@@ -223,9 +223,10 @@ class Runtime(Protocol):
         ...
 
     async def cpu_times(self, container_ids: Iterable[str]) -> Mapping[str, float]:
-        """Container id -> CPU seconds that all its processes used since its start; those that do not run are left out.
+        """Container id -> CPU seconds of all its processes since its start; stopped containers are left out.
 
-        Nothing that a sandbox does with its processes hides their use. gVisor without control groups tells nothing.
+        A sandbox cannot hide this use. For gVisor without control groups nothing is known, so its containers are left
+        out.
         """
         ...
 
@@ -263,7 +264,7 @@ class Runtime(Protocol):
     async def refused(self, container_id: str) -> int | None:
         """Packets and name queries that a container's egress rules have refused since its creation. Raises nothing.
 
-        None: nothing restricts it. Where this server may not enter its network namespace, it takes 0.2 s.
+        None: no rules restrict it. Takes 0.2 s if this server may not enter the container's network namespace.
         """
         ...
 

@@ -31,7 +31,7 @@ class RuntimeConfig:
     egress_image: str = "sandbox-egress"
     """Image with nft, which applies the network rules, and dnsmasq."""
     egress_dns: NameServer | None = None
-    """Whom to ask for the names below the domains that rules allow; None: rules must not have such."""
+    """Name server for the names below domains that rules allow; None: rules must not have domains."""
     login_cache: bool = True
     """Skip a login shell's profile when its effect is known from earlier identical logins."""
     meter_cpu: bool = False

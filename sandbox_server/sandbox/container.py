@@ -59,15 +59,15 @@ class ContainerSpec:
     cpu_shares: int = 0
     """CPU weight among containers that compete for the CPU; 0: the engine's default, 1024."""
     setuid: bool = False
-    """Programs with the set-user-ID bit (sudo, su) gain their owner's rights, which are still no more than the
-    container's root has. Otherwise no process gains any by executing a program."""
+    """Programs with the set-user-ID bit (sudo, su) get their owner's rights, at most those of the container's root.
+    False: executing a program never adds rights."""
     mounts: Mapping[str, str] = field(default_factory=dict)
     """Folder on the engine's host -> path in the container; only folders that the engine itself has named."""
     services: tuple[ServiceSpec, ...] = ()
     """Containers beside it, in the order of their starts; they exist as long as it does."""
     awaits: tuple[tuple[str, Condition], ...] = ()
-    """(service, what is waited for before this container starts). All run, and are healthy if they can say so, except
-    those that have completed."""
+    """(service, condition that must hold before this container starts). In any case all services run by then, and are
+    healthy if they have a health check, except those that have completed."""
     health: HealthCheck | None = None
     """Run in this container, by root in `workdir`, before anybody gets it."""
 
@@ -78,7 +78,8 @@ class CpuTime:
 
     container_id: str
     sid: str
-    """The session that it was made for, or assigned to; if it was still parked, there is no such session."""
+    """The session that the container was made for, or assigned to. For a container that was still parked, no session
+    with this id exists."""
     cpu_s: float
 
 

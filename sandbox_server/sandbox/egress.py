@@ -23,14 +23,14 @@ _PORTED = re.compile(r"(?P<host>\[[^]]*\]|[^:]*)(:(?P<port>[0-9]{1,5}))?")
 _REFUSE = f"counter name {COUNTER} reject with icmpx type admin-prohibited"
 _UNKNOWN = f'oifname "lo" udp sport 53 @th,92,4 5 counter name {COUNTER}'
 """Counts answers of the resolver that refuse a name: the last four bits of a header's flags are 5."""
-_MOST_ADDRESSES = 4096  # of a domain; a policy can ask for any number of names
+_MOST_ADDRESSES = 4096  # kept for one domain; a policy can ask for any number of names
 _ASKS = 0x5A4D
 """The mark of queries that the resolver sends on. No sandbox can mark its packets: that needs NET_ADMIN."""
 _RESOLVER_LINE = "# resolver "
 _DISCOVERY = "nd-neighbor-solicit, nd-neighbor-advert, nd-router-solicit"
 _NEIGHBOURS = f"icmpv6 type {{ {_DISCOVERY} }} accept"
 _UNCOUNTED = f"icmpv6 type {{ {_DISCOVERY}, mld-listener-report, mld2-listener-report }} drop"
-"""What the kernel sends by itself where a network has IPv6; nobody has tried anything."""
+"""Packets that the kernel sends by itself on a network with IPv6; they are no attempt of a program, so not counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Target:
             try:
                 return cls(str(ipaddress.ip_network(host.removeprefix("[").removesuffix("]"), strict=False)), port)
             except ValueError:
-                # do not send a malformed address to a name server
+                # a malformed address must not be looked up as a name
                 if _NAME.fullmatch(host.removeprefix("*.")) and not re.fullmatch(r"[0-9.]+", host):
                     return cls(host.lower().removesuffix("."), port)
         raise ValueError(f"{text[:100]!r} is not an address, range or host name, with or without :port")
@@ -118,7 +118,7 @@ class NameServer:
 
     @property
     def for_all(self) -> str:
-        """The argument by which dnsmasq asks it for all names."""
+        """The dnsmasq argument that sends queries for all names to this server."""
         return f"--server={self.address}#{self.port}"
 
 
@@ -162,7 +162,7 @@ def ruleset(
         for name in sets.values()
         for version in (4, 6)
     ]
-    if sets:  # the resolver gives what it sends on the mark of the connection by which it was asked
+    if sets:  # the resolver puts the mark of the connection that asked on the queries that it sends on
         marking = [
             "type filter hook output priority -150;",
             f'oifname "lo" meta l4proto {{ tcp, udp }} th dport 53 ct mark set {_ASKS:#x}',
@@ -174,16 +174,16 @@ def ruleset(
 
 
 def resolver_of(rules: str) -> list[str]:
-    """The arguments of the dnsmasq that fills the sets of these rules; none if they have no domains."""
+    """The arguments of the dnsmasq that fills the sets in `rules`; [] if the rules have no domains."""
     first = rules.partition("\n")[0]
     return first.removeprefix(_RESOLVER_LINE).split() if first.startswith(_RESOLVER_LINE) else []
 
 
 def _resolver(sets: Mapping[str, str], name_server: NameServer) -> str:
-    """A comment in the rules, so that whoever finds them can start their resolver."""
+    """A comment for the rules that holds the resolver's arguments, so that a later server can start it from them."""
     words = []
     for domain in sets:
-        # dnsmasq takes the longest match alone, a rule for a shorter domain holds too
+        # dnsmasq fills only the set of the longest match, but a rule for a shorter domain allows the name too
         into = [name for other, name in sets.items() if f".{domain}".endswith(f".{other}")]
         filled = ",".join(f"{version}#inet#{TABLE}#{name}_{version}" for name in into for version in (4, 6))
         words += [f"--server=/{domain}/{name_server.address}#{name_server.port}", f"--nftset=/{domain}/{filled}"]

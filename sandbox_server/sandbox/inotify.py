@@ -1,7 +1,7 @@
-"""What happens in folders, as the kernel tells it (inotify), for folders that are open in this process.
+"""Watches folders that are open in this process, by the kernel's inotify.
 
-One queue for the process, since a user may have few (128 by default). It is read only when somebody asks, so that
-a container that makes events as fast as it can costs little; what the queue has no room for is lost.
+The process has one queue for all watches, because the kernel allows a user only a few (128 by default). The queue is
+read only on demand, so a container that causes events as fast as it can costs little; events that do not fit are lost.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _HEAD = struct.Struct("iIII")  # of struct inotify_event: watch, mask, cookie, length of the name
 _READ_BYTES = 64 << 10
 _MOST_BYTES = 128 << 10
-"""Read at a time: some 4,000 events."""
+"""Limit on the bytes that one call of `events` reads, some 4,000 events."""
 
 
 class Happened(IntFlag):
@@ -49,21 +49,21 @@ class Inotify:
 
     def __init__(self) -> None:
         self._fd = -1
-        with suppress(OSError):  # then nothing can be added
+        with suppress(OSError):  # without a queue, every `add` fails
             self._fd = _called(_LIBC.inotify_init1, os.O_NONBLOCK | os.O_CLOEXEC)
 
     def add(self, folder: int) -> int:
-        """Watch an open folder; the same number for the same folder. Raises OSError: the kernel has no room."""
+        """Watch an open folder; returns the watch's number, one per folder. Raises OSError: the kernel has no room."""
         path = f"/proc/self/fd/{folder}".encode()
         return _called(_LIBC.inotify_add_watch, self._fd, path, _FOLDER_EVENTS | _ONLY_FOLDERS)
 
     def remove(self, watch: int) -> None:
-        """End a watch; nothing if it is over, as when its folder was deleted."""
+        """End a watch; no error if it has ended already, for example because its folder was deleted."""
         with suppress(OSError):
             _called(_LIBC.inotify_rm_watch, self._fd, watch)
 
     def events(self) -> Iterator[Event]:
-        """What has happened since the last call, oldest first; what is too much is left for the next call."""
+        """Events since the last call, oldest first; the next call returns those beyond the limit of this one."""
         read = 0
         while self._fd >= 0 and read < _MOST_BYTES:
             try:

@@ -20,7 +20,7 @@ _SAME = 0.999
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The limits that a container has now, which its host's users can change at any time; 0: none."""
+    """A container's present limits, which users of its host can change at any time; 0: no limit."""
 
     memory_mb: float
     cpus: float
@@ -122,9 +122,9 @@ class Outside(Protocol):
         ...
 
     async def changed(self, container_id: str) -> Changed | None:
-        """What differs from its image; None if the engine's host does not show that cheaply. Raises as `see`.
+        """Paths that differ from the image; None if this cannot be found out cheaply from here. Raises as `see`.
 
-        It may name more than that, and what the engine itself mounts or writes. It is read while the container runs.
+        Unchanged paths may be among them, and paths that the engine itself mounts or writes. The container may run.
         """
         ...
 

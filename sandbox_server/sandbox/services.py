@@ -18,7 +18,7 @@ class HealthCheck:
     interval_s: float = 1.0
     timeout_s: float = 30.0
     retries: int = 0
-    """So many failures in a row after `start_period_s` are final; 0: none is, only the limit on the whole start."""
+    """Failures in a row after `start_period_s` that are final; 0: only the limit on the whole start ends the check."""
     start_period_s: float = 0.0
     start_interval_s: float = 1.0
     """Pause after a failure within `start_period_s`."""
@@ -57,18 +57,17 @@ class ServiceBounds:
     """Limits on the services of one sandbox."""
 
     memory_mb: int = 1024
-    """Of each service."""
+    """Limit for each service."""
     cpus: float = 1.0
-    """Of each service."""
+    """Limit for each service."""
     pids: int = 256
-    """Of each service."""
+    """Limit for each service."""
     volume_mb: int = 256
-    """Of each volume and tmpfs. They are in memory, because the engine has no quota for volumes on disk."""
+    """Limit for each volume and tmpfs. They are in memory, because the engine has no quota for volumes on disk."""
     start_s: float = 120.0
     """Limit until all run and are healthy."""
     networks: IPv4Network = NETWORKS
-    """The networks of services are parts of this range. The host has no address in them, so no address of it is hidden.
-    """
+    """Range from which the networks of services are taken. The host has no address in them."""
 
 
 class Services(Protocol):

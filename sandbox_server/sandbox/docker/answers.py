@@ -1,6 +1,6 @@
-"""The engine's JSON. What lacks a part that its API promises is a broken engine's, whichever caller reads it.
+"""The engine's JSON. An answer that lacks a part promised by the API raises EngineUnavailable, whoever reads it.
 
-`null`, `{}` and `[]` with status 200 have been seen from proxies before an engine, and from engines that were ending.
+`null`, `{}` and `[]` with status 200 were seen from proxies in front of an engine, and from engines that were stopping.
 """
 
 import json
@@ -13,11 +13,11 @@ import requests
 from sandbox_server.errors import EngineUnavailable
 
 _LISTS = ("/containers/json", "/images/json", "/networks")
-"""What the paths end with whose answers are lists, as is that to an image's removal; all others are objects."""
+"""Ends of the paths whose answers are lists. The answer to an image's removal is a list too; all others are objects."""
 
 
 class Answer(dict[str, Any]):
-    """An object of the engine's. `[]` reads what must be there, and `get` what may be null or absent."""
+    """An object in the engine's JSON. `[]` reads what must be there, and `get` what may be null or absent."""
 
     def __getitem__(self, name: str) -> Any:
         """Raises EngineUnavailable: it is null or absent."""
@@ -28,7 +28,7 @@ class Answer(dict[str, Any]):
 
 
 def read(text: str | bytes, kind: type[Answer] | type[list[Any]] = Answer) -> Any:
-    """JSON whose objects are `Answer`s. Raises ValueError: it is none. EngineUnavailable: not of this kind."""
+    """Parse JSON, with objects as `Answer`s. Raises ValueError: not JSON. EngineUnavailable: not of this `kind`."""
     found = json.loads(text, object_hook=Answer)
     if not isinstance(found, kind) or (kind is list and not all(isinstance(one, Answer) for one in found)):
         _broken(json.dumps(found)[:60])

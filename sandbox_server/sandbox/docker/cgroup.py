@@ -1,4 +1,4 @@
-"""Reads from the kernel's files what they say of a container, and thaws it, if the engine runs on this host.
+"""Reads a container's counters and limits from the kernel's files, and thaws it, if the engine runs on this host.
 
 A server that runs in a container itself sees no other container's processes, and their control groups only where the
 host's are mounted (docker-compose.yml does so).
@@ -24,10 +24,10 @@ _FREEZERS = tuple(
     for controller, file, thawed in (("", "cgroup.freeze", "0"), ("freezer/", "freezer.state", "THAWED"))
     for group in ("{}", "*/{}", "*/docker-{}.scope")
 )
-"""Switch of a group, below whatever parent the engine puts it, and what it holds while the processes run."""
+"""(path of a group's freezer switch below whatever parent the engine uses, content while the processes run)."""
 
 _UPPER = re.compile(r"^\S+ \S+ \S+ / / .* - overlay \S+ (?:\S*,)?upperdir=([^\\,\s]+)(?:,|$)", re.MULTILINE)
-"""In a list of mounts, the line of the root. A folder whose name the kernel escapes is not found."""
+"""The root's line in a list of mounts. It does not match a folder whose name the kernel escapes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def default_cpu_file(container_id: str, *, root: Path = Path("/")) -> Path | Non
 
 
 def cpu_s(file: Path) -> float | None:
-    """CPU seconds that the container's processes have used, ended ones too; None: it has none any more."""
+    """CPU seconds of all the container's processes, ended ones too; None: no process is left."""
     try:
         if file.name == "cpu.stat":
             return _counters(file)["usage_usec"] / 1e6
@@ -100,7 +100,7 @@ def cpu_s(file: Path) -> float | None:
 
 
 def thaw(container_id: str, *, root: Path = Path("/")) -> bool:
-    """Let the container's processes go on, whatever the engine thinks; False: they are not frozen, or not to be seen.
+    """Let the container's processes go on, without the engine; False: they are not frozen, or not visible from here.
 
     Raises:
         OSError: the kernel refuses it, for example where the host's groups are mounted read-only.
@@ -116,7 +116,7 @@ def thaw(container_id: str, *, root: Path = Path("/")) -> bool:
 
 
 def upper_of(pid: int, *, root: Path = Path("/")) -> str:
-    """The folder in which overlayfs keeps what is written below the process's root; "" if that is not to be seen."""
+    """The folder in which overlayfs keeps what is written below the process's root; "" if not visible from here."""
     with suppress(OSError):
         match = _UPPER.search((root / f"proc/{pid}/mountinfo").read_text(errors="replace"))
         return match[1] if match else ""
@@ -132,7 +132,7 @@ def idle_file(file: Path) -> Path:
 
 
 def write_idle(file: Path, *, idle: bool) -> bool:
-    """Put a container into the kernel's idle class (Linux 5.15) or out of it; whether that was possible."""
+    """Put a container into the kernel's idle class (Linux 5.15), or take it out; returns whether that was possible."""
     try:
         file.write_text(str(int(idle)))
     except OSError:
@@ -151,7 +151,7 @@ def _counters(path: Path) -> dict[str, int]:
 
 
 class Processes:
-    """Finds containers' first processes without asking the engine, once it has named that of one container."""
+    """Finds containers' first processes without the engine, once the engine has named one container's first process."""
 
     def __init__(self, *, root: Path = Path("/")) -> None:
         self._root = root

@@ -1,4 +1,4 @@
-"""CPU time of containers: from the kernel's files where the engine runs on this host, else from the engine."""
+"""CPU time of containers: from the kernel's files if the engine runs on this host, else from the engine."""
 
 import asyncio
 from collections import deque
@@ -25,9 +25,9 @@ class CpuTimes:
         self._files: dict[str, Path | None] = {}
         """Container -> its file; None: there is none that can be read here."""
         self._sids: dict[str, str] = {}
-        """Container -> sid, of those whose last reading is wanted."""
+        """Container -> its session, if a last reading is wanted."""
         self._joined: dict[str, tuple[str, ...]] = {}
-        """Container -> its services, whose use is its own."""
+        """Container -> its services, whose CPU time counts as the container's."""
         self._last: deque[CpuTime] = deque(maxlen=_KEPT)
         self._asking = asyncio.Semaphore(_ASKED)
 
@@ -36,7 +36,7 @@ class CpuTimes:
         self._sids[container_id] = sid
 
     def join(self, container_id: str, services: Iterable[str]) -> None:
-        """What these containers use counts as the container's."""
+        """Count the CPU time of `services` as the container's."""
         self._joined[container_id] = tuple(services)
 
     async def of(self, container_ids: Iterable[str]) -> dict[str, float]:
@@ -58,7 +58,7 @@ class CpuTimes:
         return found
 
     async def near(self, container_ids: Iterable[str]) -> dict[str, float]:
-        """Like `of`, but no services, and none that only the engine could tell of. Raises EngineUnavailable."""
+        """Like `of`, without services, and only for containers that have a file here. Raises EngineUnavailable."""
         ids = list(container_ids)
         await asyncio.gather(*(self._find(one) for one in ids if one not in self._files))
         files = {one: path for one in ids if (path := self._files.get(one)) is not None}
@@ -94,7 +94,7 @@ class CpuTimes:
                     async with self._asking:
                         found: dict[str, Any] = await self._engine.call(lambda api: api.inspect_container(container_id))
                 except SandboxLost:
-                    return  # nothing to remember of it
+                    return  # the container does not run: there is nothing to remember
                 path = cgroup.cpu_file(int(found["State"]["Pid"]), container_id)
         self._files[container_id] = path
 
@@ -106,10 +106,10 @@ class CpuTimes:
         except SandboxLost:
             return None
         used = int((told["cpu_stats"].get("cpu_usage") or {}).get("total_usage", 0)) / 1e9
-        return used or None  # the engine tells 0 for one that does not run
+        return used or None  # the engine reports 0 for a container that does not run
 
 
 def _read(files: dict[str, Path]) -> dict[str, float]:
-    """The files that can be read: with its last process, a container's files go."""
+    """CPU seconds by container, for the files that can be read: they vanish with the container's last process."""
     found = {container_id: cgroup.cpu_s(path) for container_id, path in files.items()}
     return {container_id: used for container_id, used in found.items() if used is not None}

@@ -52,9 +52,9 @@ class Place:
 
 
 NO_NAME_SERVER = "192.0.2.1"
-"""In a range that no network has (RFC 5737). A network of services has the engine's name server, which would forward
-other names to the host's."""
-NAME_OPTIONS = ("timeout:1", "attempts:1")  # else a look-up takes 20 s
+"""An address that no network has (RFC 5737). Otherwise containers in a network of services would use the engine's name
+server, which forwards unknown names to the host's."""
+NAME_OPTIONS = ("timeout:1", "attempts:1")  # with the defaults, a look-up there takes 20 s
 
 
 def ulimits(limits: Limits) -> list[Any]:

@@ -35,9 +35,9 @@ _NFT = "/usr/sbin/nft"
 _RESOLVE_S = 10.0
 _HELPER_S = 30  # takes 0.2 s; on a host with many simultaneous starts, seconds
 _OWN_STACKS = ("runsc", "kata")
-"""In names of OCI runtimes that send packets past the rules of the container's network namespace.
+"""Parts of the names of OCI runtimes whose packets do not pass the rules of the container's network namespace.
 
-gVisor would also not see a network that is connected after its start.
+gVisor also does not see a network that is connected after its start.
 """
 _MAX_RULES = 100_000  # bytes; one argument of a command can hold 128 KiB
 
@@ -95,7 +95,7 @@ class Guard:
         rules = (await self._rules(parties))[0] if parties else REMOVE
         names = resolver_of(rules)
         if await self.resolvers.is_asked_by(container_id):
-            if not parties and self._name_server:  # as elsewhere, where the host's name server answers
+            if not parties and self._name_server:  # without restrictions: all names, by the host's name server
                 names = [self._name_server.for_all]
             await self.resolvers.run(container_id, names)
         elif names:

@@ -23,7 +23,7 @@ async def remove(engine: Engine, container_id: str) -> None:
 
 
 async def how_it_ended(engine: Engine, container_id: str) -> str:
-    """What to add to "it ended": ` (exit code 137, out of memory)`; "" if that is not known."""
+    """The suffix for "it ended", such as ` (exit code 137, out of memory)`; "" if the reason is not known."""
     with suppress(ServiceError):
         found: dict[str, Any] = await engine.call(lambda api: api.inspect_container(container_id))
         state = found["State"]

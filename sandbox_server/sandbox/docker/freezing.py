@@ -15,14 +15,15 @@ T = TypeVar("T")
 _ATTEMPTS = 3
 _AGAIN_S = 0.1
 _SLOW_S = 2.0
-"""After this long a call for a container that is to be thawed or removed may be held up by one that is frozen."""
+"""A call for a container that is to be thawed or removed, and that takes longer, may be held up by a frozen process."""
 
 
 async def freeze(engine: Engine, container_id: str) -> None:
-    """Freeze it. With cgroup version 1 a busy OCI runtime gives up within milliseconds, so it is tried three times.
+    """Freeze the container's processes, in up to three tries: with cgroup version 1 a busy OCI runtime soon gives up.
 
     Raises:
-        SandboxLost: it does not run. EngineUnavailable: the host cannot freeze it, or the engine does not answer.
+        SandboxLost: the container does not run. EngineUnavailable: the host cannot freeze it, or the engine does not
+            answer.
     """
     for attempt in range(1, _ATTEMPTS + 1):
         if await is_frozen(engine, container_id):
@@ -38,16 +39,16 @@ async def freeze(engine: Engine, container_id: str) -> None:
 
 
 async def thaw(engine: Engine, container_id: str) -> None:
-    """Let it go on. Raises SandboxLost, EngineUnavailable."""
+    """Let the container's processes go on. Raises SandboxLost, EngineUnavailable."""
     if await not_held_up(engine, container_id, is_frozen(engine, container_id)):
         await engine.call(lambda api: api.unpause(container_id))
 
 
 async def not_held_up(engine: Engine, container_id: str, call: Coroutine[Any, Any, T]) -> T:
-    """The result of `call`, which may thaw the container.
+    """The result of `call`; if it takes too long, the container is thawed by the kernel.
 
-    A process that begins in a container just as it is paused is frozen before it is one of its own. The engine waits
-    for it and answers no other call for the container, not even one that would thaw it; the kernel does.
+    A process that starts in a container just as this is paused may be frozen before its start is complete. The engine
+    waits for that process and answers no other call for the container, not even one that would thaw it.
     """
     calling = asyncio.ensure_future(call)
     try:

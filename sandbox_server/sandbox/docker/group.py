@@ -1,8 +1,8 @@
 """Starts the services of a sandbox: their network, their volumes, and each container once its dependencies are ready.
 
 The network is internal and has no address on the host (`inhibit_ipv4`), so nothing leads from it to the host, to
-another sandbox or outside. The hosts files of the containers have all names. Their name server does not exist, because
-the engine would forward other names to the name servers of the host.
+another sandbox or outside. The containers find each other by their hosts files. Their name server is an address where
+nothing listens: the engine's own would forward other names to the name servers of the host.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from sandbox_server.sandbox.services import Condition, HealthCheck, ServiceSpec
 log = telemetry.logger(__name__)
 
 _MAIN = "main"
-_BITS = 28  # of a network: 13 containers
+_BITS = 28  # length of a network's prefix, enough for 13 containers
 _TRIES = 20  # attempts to find a free network
 _LOOK_S = 0.1
 _SETTLE_S = 0.5  # time in which a service without a health check ends if it cannot run
@@ -62,7 +62,7 @@ class Making:
         boots: asyncio.Semaphore,
         spec: ContainerSpec,
     ) -> None:
-        """`spec`: the sandbox's. `boots` limits how many containers are created at a time."""
+        """`spec`: of the sandbox. `boots` limits how many containers are created at a time."""
         self.name = secrets.token_hex(8)
         self._engine = engine
         self._config = config
@@ -224,7 +224,7 @@ class Making:
             cap_drop=["ALL"],
             cap_add=CAPABILITIES,
             security_opt=["no-new-privileges", *self._seccomp],
-            # the end of its output is part of the error if it does not become ready
+            # the error for a service that does not become ready quotes the end of its output
             log_config=docker.types.LogConfig(type="json-file", config={"max-size": "1m", "max-file": "1"}),
             tmpfs=dict.fromkeys(service.tmpfs, f"size={bounds.volume_mb}m"),
             mounts=[docker.types.Mount(path, self._volume(volume), type="volume") for path, volume in volumes.items()],
@@ -276,7 +276,7 @@ class Making:
     async def _succeeds(self, container_id: str, check: HealthCheck) -> bool:
         try:
             return await run_in_service(self._engine, container_id, check.test, timeout_s=check.timeout_s) == 0
-        except ServiceError as error:  # it exited, or its image has no such program; the next round finds out which
+        except ServiceError as error:  # the service exited, or its image lacks the program; the next round tells which
             log.info("health check not run", code=error.code, error=error.detail)
         return False
 
@@ -306,12 +306,12 @@ class Making:
 async def run_in_service(
     engine: Engine, container_id: str, argv: Sequence[str], *, timeout_s: float, user: str = ""
 ) -> int | None:
-    """Run a command in the container of a service; its exit code, or None if it has none within `timeout_s`.
+    """Run a command in the container of a service; returns its exit code, or None if it runs longer than `timeout_s`.
 
-    `user`: "" is that of the container. A user or program that the container does not have: 126 or 127.
+    `user`: "" is the container's own. The exit code is 126 or 127 if the container lacks the user or the program.
 
     Raises:
-        SandboxLost, EngineUnavailable: it was not run.
+        SandboxLost, EngineUnavailable: the command was not run.
     """
     ends = asyncio.get_running_loop().time() + timeout_s
     made: dict[str, Any] = await engine.call(lambda api: api.exec_create(container_id, list(argv), user=user))
@@ -323,7 +323,7 @@ async def run_in_service(
     try:
         await engine.call(lambda api: api.exec_start(made["Id"], detach=True))
     except EngineUnavailable:
-        # it answers 400 or 500 also for what is wrong in the container, and then has noted an exit code
+        # The engine answers 400 or 500 also if something is wrong in the container; then it has noted an exit code.
         if not (await state()).get("ExitCode"):
             raise
     while asyncio.get_running_loop().time() < ends:

@@ -31,7 +31,7 @@ _IMAGE_EVENTS = "/events?filters=" + quote(json.dumps({"type": ["image"]}))
 
 @dataclass(slots=True)
 class _Known:
-    """What the engine has said since its last change."""
+    """The engine's answers since the last change to its images."""
 
     found: dict[str, ImageInfo | None] = field(default_factory=dict)
     """By name; None: not on the engine."""
@@ -220,7 +220,7 @@ class Images:
 
 
 def _build(api: APIClient, *, name: str, context: bytes, how: Build) -> None:
-    """Closing the answer, also at an error, ends the build on the engine."""
+    """Build and read the log to its end. Closing the response, also after an error, ends the build on the engine."""
     said = deque[str](maxlen=_SAID_LINES)
     ends = time.monotonic() + how.timeout_s
     memory = how.memory_mb << 20
@@ -245,7 +245,7 @@ def _build(api: APIClient, *, name: str, context: bytes, how: Build) -> None:
                     raise ImageUnavailable(f"its Dockerfile cannot be built: {_end(said)}")
                 if time.monotonic() > ends:
                     raise ImageUnavailable(f"its build took longer than {how.timeout_s:g} s: {_end(said)}")
-    except requests.Timeout:  # a step that says nothing; the engine itself may be well
+    except requests.Timeout:  # a step without output; the engine itself may be well
         raise ImageUnavailable(f"its build said nothing for {how.timeout_s:g} s: {_end(said)}") from None
 
 

@@ -1,7 +1,8 @@
-"""Counts the files in the writable layers of containers, which the engine's sizes hardly tell.
+"""Counts the files in the writable layers of containers, because the engine's sizes leave their overhead out.
 
-The engine adds up the lengths of files. A file of one byte takes a block of the disk all the same, a folder takes one
-and has no length, an empty file takes an inode: a policy could fill its host's disk within any limit of bytes.
+The engine adds up the lengths of files. But a file of one byte takes a whole block of the disk, a folder takes a block
+and has no length, and an empty file takes an inode. By the engine's sizes alone, a policy could fill its host's disk
+within any limit.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from sandbox_server.spawned import Spawned, reading
 log = telemetry.logger(__name__)
 
 ENTRY_BYTES = 4096
-"""What a file or folder counts beside the file's length: a block is the most that it takes unseen."""
+"""Bytes added for each file or folder: at most one block of it is missing in the engine's sizes."""
 
 _KNOWN = 4096  # containers, most of them gone; more than a node has at a time
 
@@ -33,10 +34,10 @@ class LayerFiles:
         """Container id -> its layer's folder; "" if there is none."""
         self._processes = cgroup.Processes()
         self._mounts_tell = False
-        """The mounts of a container's first process have named the same folder as the engine."""
+        """Whether the mounts of a container's first process have once named the same folder as the engine."""
 
     async def of(self, container_ids: Collection[str], *, timeout_s: float) -> dict[str, int]:
-        """Files and folders by container id, without layers that cannot be counted within `timeout_s` by themselves."""
+        """Container id -> number of files and folders; without layers that alone cannot be counted in `timeout_s`."""
         if not self._engine.local:
             return {}
         if len(self._uppers) > _KNOWN:
@@ -48,7 +49,7 @@ class LayerFiles:
         return {uppers[folder]: count for folder, count in counts.items()}
 
     async def _look_up(self, container_ids: Sequence[str]) -> None:
-        """Note the layers' folders of those that still exist."""
+        """Note the layer's folder of each container that still exists."""
         left = list(container_ids)
         while left:
             if self._mounts_tell:
@@ -76,7 +77,7 @@ class LayerFiles:
 
 
 async def _counted(folders: Sequence[str], timeout_s: float) -> dict[str, int]:
-    """Counts by folder. If `du` does not end in time, each half has a turn: one huge layer must not hide the others."""
+    """Counts by folder. If `du` does not end in time, it runs on each half: one huge layer must not hide the others."""
     if not folders:
         return {}
     try:
@@ -95,7 +96,7 @@ async def _counted(folders: Sequence[str], timeout_s: float) -> dict[str, int]:
 
 
 async def _said(folders: Sequence[str]) -> str:
-    """What `du` says of the folders; it follows paths of any length. Raises OSError."""
+    """The output of `du` on the folders; `du` copes with paths of any length. Raises OSError."""
     words = ["nice", "du", "--inodes", "-s", "--", *folders]
     process = Spawned(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert process.stdout is not None

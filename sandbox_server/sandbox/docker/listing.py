@@ -1,4 +1,4 @@
-"""What the engine's list of containers says of ours, by their labels."""
+"""Reads the engine's list of containers, in which labels mark the containers of this service."""
 
 from collections.abc import Container, Mapping, Sequence
 from datetime import UTC, datetime
@@ -11,12 +11,12 @@ from sandbox_server.sandbox.docker.layer_files import ENTRY_BYTES
 
 
 def sandboxes(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those that are sandboxes; not their services, nor what a newer version of the server made on the same engine."""
+    """The sandboxes in the list: no services, and no containers of a newer version of the server."""
     return [container for container in found if container["Labels"].get(ROLE) in set(Role)]
 
 
 def of_node(infos: Sequence[ContainerInfo], node: str) -> list[ContainerInfo]:
-    """Those of the node, and expired ones of CLI commands on it (node "<node>+..."), which were killed."""
+    """The node's containers, and expired ones that a killed CLI command on it left (node "<node>+...")."""
     guests, now = f"{node}+", clock.today()
     return [info for info in infos if info.node == node or (info.node.startswith(guests) and info.deadline < now)]
 
@@ -42,7 +42,7 @@ def info_of(container: dict[str, Any], image: str, held: Container[str | None]) 
 
 
 def sid_of(names: Sequence[str], labels: dict[str, str]) -> str:
-    """The sid in its name if it was assigned to another session, else the one in its labels."""
+    """The sid in the container's name if it was assigned to another session, else the one in its labels."""
     for name in names:
         if name.startswith(f"/{ASSIGNED}"):
             return str(name.removeprefix(f"/{ASSIGNED}").partition("-")[0])

@@ -1,8 +1,8 @@
 """Reads from the kernel how much egress rules have refused, for containers of this host.
 
-A netlink socket that was opened in a container's network namespace keeps the namespace and its counter. So reading
-takes 20 µs and no process, and a policy that ends all processes of its container has not reset anything. Nothing in a
-container can change the counter: that needs NET_ADMIN in the user namespace that the network namespace belongs to.
+A netlink socket opened in a container's network namespace keeps the namespace and its counter alive. Reading therefore
+takes 20 µs and no process, and a policy that ends all processes of its container does not reset the counter. Nothing in
+a container can change the counter: that needs NET_ADMIN in the user namespace that owns the network namespace.
 """
 
 import asyncio
@@ -32,9 +32,9 @@ _ANSWER = 4096  # bytes; it has some 110
 
 
 class Refusals:
-    """Counts by container. A server that may not enter network namespaces asks `list_counter` instead.
+    """The counts of all containers. A server that cannot enter network namespaces uses `list_counter` instead.
 
-    That is a server on another host than its engine, in a container of its own, or without CAP_SYS_ADMIN.
+    It cannot if it runs on another host than its engine, in a container, or without CAP_SYS_ADMIN.
     """
 
     def __init__(self, list_counter: Callable[[str], Awaitable[int | None]]) -> None:
@@ -45,12 +45,12 @@ class Refusals:
         self._list_counter = list_counter
         self._open: dict[str, socket.socket] = {}
         self._before: dict[str, int] = {}
-        """Container -> what earlier rules or runs of it have refused."""
+        """Container -> number refused under its earlier rules and in its earlier runs."""
 
     async def follow(self, container_id: str, pid: int, *, before: int = 0) -> None:
         """Count in the network namespace of process `pid` from now on, beginning with `before`.
 
-        `pid` 0: its processes are not seen from here.
+        `pid` 0: the container's processes are not visible from here.
         """
         self.forget(container_id)
         wire = await self._enter(container_id, pid) if pid else None
@@ -71,7 +71,7 @@ class Refusals:
         return before + now if now is not None else before or None
 
     async def _enter(self, container_id: str, pid: int) -> socket.socket | None:
-        thread = ThreadPoolExecutor(1, "netns")  # it enters the namespace, does not come back, and ends
+        thread = ThreadPoolExecutor(1, "netns")  # its thread enters the namespace for good, and then ends
         try:
             return await asyncio.get_running_loop().run_in_executor(thread, _in_namespace, pid)
         except OSError as error:
@@ -96,7 +96,7 @@ def _in_namespace(pid: int) -> socket.socket:
     namespace = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         libc = ctypes.CDLL(None, use_errno=True)
-        if libc.setns(namespace, _CLONE_NEWNET):  # of this thread alone; os.setns is new in Python 3.12
+        if libc.setns(namespace, _CLONE_NEWNET):  # affects this thread alone; os.setns is new in Python 3.12
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), "setns")
         wire = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_NETFILTER)
     finally:

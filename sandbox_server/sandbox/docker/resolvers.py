@@ -1,9 +1,10 @@
 """Name servers for egress rules with `*.domain`: a dnsmasq in the container's network namespace, from outside it.
 
-It answers names below the allowed domains alone, and enters the addresses of each answer in the sets of the rules
-(`sandbox.egress`) before it sends it. Only its own queries leave the namespace: it gives them the mark of the
-connection that asked. The container can neither change it nor the rules. Without it no name is found, and no further
-address becomes reachable: one that has ended (a container can make it run out of memory) is started again.
+The dnsmasq answers only names below the allowed domains. Before it sends an answer, it enters the answer's addresses in
+the sets of the rules (`sandbox.egress`). Only its own queries leave the namespace: they carry the mark of the
+connection that asked. The container can change neither the dnsmasq nor the rules. Without the dnsmasq no name is
+resolved and no further address becomes reachable, so one that has ended (a container can exhaust its memory) is started
+again.
 """
 
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from sandbox_server.tasks import TaskSet
 log = telemetry.logger(__name__)
 
 ADDRESS = "127.0.0.53"
-"""Where a container asks it; in its /etc/resolv.conf from its creation on."""
+"""Address of the resolver; it is in the container's /etc/resolv.conf from the creation on."""
 _DNSMASQ = "/usr/sbin/dnsmasq"
 _PREFIX = "sandbox-resolver-"
 _OPTIONS = (
@@ -29,12 +30,12 @@ _OPTIONS = (
     "--conf-file=/dev/null",
     "--no-resolv",
     "--no-hosts",
-    "--cache-size=0",  # an answer of the cache would not enter addresses
-    "--stop-dns-rebind",  # a domain's owner opens no private address
+    "--cache-size=0",  # an answer from the cache would enter no addresses in the sets
+    "--stop-dns-rebind",  # the owner of an allowed domain must not be able to open private addresses
     "--conntrack",
     f"--listen-address={ADDRESS}",
-    "--bind-dynamic",  # with --bind-interfaces it does not find the mark: it does not know where it was asked
-    "--user=",  # root it is, and stays
+    "--bind-dynamic",  # with --bind-interfaces it does not know the connection that asked, nor therefore its mark
+    "--user=",  # it stays root
     "--group=",
     "--pid-file=",
     "--log-facility=-",
@@ -42,17 +43,17 @@ _OPTIONS = (
 
 
 class Resolvers:
-    """The name servers on one engine; each goes with its container."""
+    """The name servers on one engine; each is removed with its container."""
 
     def __init__(self, engine: Engine, *, image: str, node: str) -> None:
         self._engine = engine
         self._image = image
         self._node = node
         self._made: set[str] = set()
-        """The containers that have one of this process."""
+        """Containers for which this process has created a name server."""
         self._removing = TaskSet("resolvers")
         self._starting: set[str] = set()
-        """Ids of those being started again."""
+        """Ids of the name servers that are being started again."""
 
     async def is_asked_by(self, container_id: str) -> bool:
         """Whether the container asks ADDRESS: it was created with rules that have domains."""
@@ -60,10 +61,10 @@ class Resolvers:
         return (found["HostConfig"].get("Dns") or []) == [ADDRESS]
 
     async def run(self, container_id: str, arguments: Sequence[str]) -> None:
-        """Have the running container's names answered as `arguments` say, by no earlier one; none: not at all.
+        """Replace the running container's name server by one with these `arguments`; without any, only remove it.
 
         Raises:
-            EgressUnavailable: it does not start. ImageUnavailable, and other InfrastructureError.
+            EgressUnavailable: the name server does not start. ImageUnavailable, and other InfrastructureError.
         """
         await self.remove(container_id)
         if not arguments:
@@ -80,18 +81,18 @@ class Resolvers:
             ) from e
 
     async def remove(self, container_id: str) -> None:
-        """Remove that of the container, if it has one."""
+        """Remove the container's name server, if it has one."""
         with suppress(ServiceError):  # there was none; what a failed removal leaves is seen by `tend`
             await self._engine.call(lambda api: api.remove_container(_PREFIX + container_id, force=True, v=True))
 
     def forget(self, container_id: str) -> None:
-        """Remove that of a container that is removed; one of an earlier process goes by `tend`."""
+        """Remove the name server of a removed container; `tend` removes those that an earlier process created."""
         if container_id in self._made:
             self._made.discard(container_id)
             self._removing.start(self.remove(container_id))
 
     def tend(self, found: Sequence[dict[str, Any]]) -> None:
-        """Remove those whose container is gone, and start those again that have ended beside a running one.
+        """Remove name servers whose container is gone; start those again that have ended while their container runs.
 
         `found`: all containers with our labels.
         """

@@ -72,7 +72,7 @@ class DockerRuntime:
         self.services: Neighbours = Neighbours(engine, config, self._seccomp, self._boots)
         self._layer_files = LayerFiles(engine)
         self._groups: dict[str, str] = {}
-        """Container -> its group, of those that have services and are open."""
+        """Open container that has services -> its group."""
         own_token = secrets.token_hex(16)
         self._held = {own_token}  # tokens of the containers that are being created or are open
         self._guard = Guard(
@@ -97,7 +97,7 @@ class DockerRuntime:
         self._held.add(token)
         for image in (spec.image, *(service.image for service in spec.services)):
             self.images.used(image)
-        # not for a grading: its channels become commands whose exit status only the engine knows for certain
+        # no FIFOs for a grading: its channels become commands whose exit status only the engine reports reliably
         folder = self._fifos.make() if spec.with_shell or spec.role is Role.SESSION else None
         try:
             async with self.services.beside(spec) as group:

@@ -1,10 +1,10 @@
 """CPU weights: while half of the host's CPU time is in use, sandboxes that compute without a pause give way to others.
 
-With equal weights a command of some milliseconds waits behind a busy neighbour every time one of its processes wakes
-on that CPU, even while another CPU is free. In the kernel's idle class the neighbours are preempted at once, and get
-all of the CPU that nobody else wants; one another's share does not change. The class would starve them if others wanted
-all of it, so they are in it only while they get half of the CPU time in use or more. Otherwise, and where the class
-cannot be set, they get a quarter of the weight.
+With equal weights a command of some milliseconds waits behind a busy neighbour each time one of its processes wakes on
+the neighbour's CPU, even while another CPU is free. Neighbours in the kernel's idle class are preempted at once, and
+still get all CPU time that nobody else wants; their shares relative to each other do not change. If others wanted all
+CPU time, the class would starve them. So they are in it only while they get at least half of the CPU time in use.
+Otherwise, and where the class cannot be set, they get a quarter of the normal weight.
 
 Tried besides, on Linux 6.18 and a machine that others used: SCHED_IDLE for the threads of busy containers (their group
 keeps its share; p99 of the others no better), time slices of 100 ms for them (the others' median a fifth shorter, p99
@@ -34,7 +34,7 @@ _BUSY_CPUS = 0.1  # of a sandbox, where few compete
 _COMPETES_CPUS = 0.01
 _CALM = 3  # looks in a row
 _IDLE_SHARE = 0.5  # of the host's CPU time that the busy ones must get to be in the idle class
-_CROWDED = 10  # looks without the idle class after they got less
+_CROWDED = 10  # looks without the idle class after the busy containers got less than that share
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +82,9 @@ class CpuWeights:
         self._calm: dict[str, int] = {}
         """Container that gives way -> looks since it was last busy."""
         self._weighed: set[str] = set()
-        """Those of them that have the lower weight."""
+        """Containers that have the lower weight."""
         self._idle: set[str] = set()
-        """Those of them that are in the idle class."""
+        """Containers that are in the idle class."""
         self._crowded = 0
         """Looks until the idle class may be used."""
 
@@ -104,7 +104,7 @@ class CpuWeights:
         self._gave_way(container_id)
 
     async def hasten(self, container_id: str) -> None:
-        """Take it out of the idle class: on a full host its processes would take minutes to end, or to freeze."""
+        """Take a container out of the idle class: on a full host its processes could need minutes to end or freeze."""
         await self._leave_idle_class(container_id)
 
     async def look(self) -> None:
@@ -125,7 +125,7 @@ class CpuWeights:
         self._crowded = max(0, self._crowded - 1)
         if host_busy and used and sum(used.get(one, 0.0) for one in computing | self._idle) < _IDLE_SHARE * used_cpus:
             self._crowded = _CROWDED
-            computing |= self._idle  # one that starves does not look busy
+            computing |= self._idle  # a starved container does not look busy
         fault: EngineUnavailable | None = None
         for one in computing | self._calm.keys():
             try:
@@ -147,7 +147,7 @@ class CpuWeights:
         return 0.0 if before is None else now.used_since(before) * (os.cpu_count() or 1)
 
     async def _used(self, container_ids: Iterable[str]) -> dict[str, float]:
-        """CPUs that each used since the last look, of those that were read then."""
+        """Container -> CPUs that it used since the last look; only those that were read at the last look."""
         ids, now = list(container_ids), time.monotonic()
         before, read = self._read, await self._cpu.near(ids) if ids else {}
         self._read = {one: (now, cpu_s) for one, cpu_s in read.items()}
@@ -160,7 +160,7 @@ class CpuWeights:
             if await self._leave_idle_class(container_id) or container_id not in self._weighed:
                 await self._weigh(container_id, self._busy_shares)
                 self._weighed.add(container_id)
-        if container_id in self._watched:  # it may have gone while the engine was asked
+        if container_id in self._watched:  # it may have been removed while the engine was asked
             self._calm[container_id] = 0
         else:
             self._gave_way(container_id)
@@ -181,7 +181,10 @@ class CpuWeights:
         self._idle.discard(container_id)
 
     async def _leave_idle_class(self, container_id: str) -> bool:
-        """Whether it may have been in it. The kernel then gives it the weight `NORMAL`, whatever it had before."""
+        """Take the container out of the idle class. Returns whether it may have been in it.
+
+        If so, the kernel has given it the weight `NORMAL`, whatever weight it had before.
+        """
         if container_id not in self._idle:
             return False
         await self._put_in_idle_class(container_id, yes=False)
@@ -189,7 +192,7 @@ class CpuWeights:
         return True
 
     async def _put_in_idle_class(self, container_id: str, *, yes: bool) -> bool:
-        """Whether that was possible: an older kernel has no such class, and the server may not be allowed to."""
+        """Set the class. Returns False if that is impossible: the kernel is too old, or the server lacks the right."""
         file = self._cpu.idle_file(container_id)
         return file is not None and await asyncio.to_thread(cgroup.write_idle, file, idle=yes)
 
