@@ -1,8 +1,8 @@
 """The words of each action, indexed for search; written in the transaction that writes the action.
 
-A row of `action_index` numbers an action. SQLite's words are in an FTS5 table without content, keyed by that number;
-PostgreSQL's are a tsvector beside it, under a GIN index. Both have only which words there are, not where: that is a
-tenth of the texts. They are split here, so that both databases, and what is asked of them, agree on what a word is.
+A row of `action_index` gives an action a number. SQLite keeps the words in an FTS5 table without content, keyed by that
+number; PostgreSQL keeps a tsvector in the row, under a GIN index. Both store which words occur, not where; that takes a
+tenth of the texts' size. Texts and queries are split here, so that both databases agree on what a word is.
 """
 
 import json
@@ -15,9 +15,9 @@ from sandbox_server.records import ActionRecord
 
 WORD = re.compile("[a-z0-9_\x80-\U0010ffff]+")
 LONGEST_WORD = 60
-"""Longer ones, such as base64, are cut, and so is what is searched for."""
+"""Characters of a word. Longer words, such as base64, are cut, in texts and in queries."""
 _PART = 6_000
-"""Indexed characters of a call, of the beginning of an observation and of its end."""
+"""Characters indexed of each of three parts: a call, the beginning of its observation, and the end of it."""
 _WORDS = 1_000
 """Limit on the words of one action; a tsvector has at most 1 MB."""
 _LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}  # as SQLite's tokenizer: only ASCII
@@ -46,7 +46,7 @@ def words_of(*texts: str) -> list[str]:
 
 
 def lowered(given: str) -> str:
-    """The text as it is split: ASCII in small letters, nothing that a database refuses."""
+    """The text in the form in which it is split: ASCII letters in lower case, without what a database refuses."""
     if given.isascii():
         return given.lower()
     return given.translate(_LOWER).encode("utf-8", "replace").decode()
@@ -60,7 +60,7 @@ def indexed(record: ActionRecord) -> list[str]:
 
 
 def index(connection: Connection, records: Sequence[ActionRecord]) -> None:
-    """Index the actions; one that is indexed already stays as it is."""
+    """Index the actions; those that are indexed already are skipped."""
     if connection.dialect.name != "sqlite":
         columns = {
             "sids": [one.sid for one in records],

@@ -30,7 +30,7 @@ _BUSY_S = 30.0
 _IDLE_S = 30.0
 """A PostgreSQL transaction whose client says nothing for this long is ended: the locks of a frozen node become free."""
 _THREADS = 4
-"""Of a SQLite database, for `read` and `write`; at most one of them writes."""
+"""Threads of a SQLite database for `read` and `write`; at most one of them writes at a time."""
 _FULL = ("disk is full", "disk I/O error", "No space left")
 _SAME = "UPDATE alembic_version SET version_num = version_num"
 _MIGRATION_LOCK = 0x5A4DB0C5
@@ -46,8 +46,8 @@ class Database:
 
     Every SQL failure inside `reading`, `writing`, `read` and `write` is raised as CatalogueUnavailable.
 
-    On SQLite `reading` and `writing` give each statement, and each begin and commit, to a thread and take it back: some
-    ten turns for a transaction, each of which waits for the thread and for the event loop. `read` and `write` take one.
+    On SQLite `reading` and `writing` hand each statement, begin and commit to a thread: some ten turns for a
+    transaction, each of which waits for the thread and for the event loop. `read` and `write` need one turn.
     """
 
     def __init__(self, url: str) -> None:
@@ -61,9 +61,9 @@ class Database:
         self._sqlite = self._url.get_backend_name() == "sqlite"
         self._writer = asyncio.Lock()
         self._refused = False
-        """The last transaction that was to write failed; `ping` then tries one itself."""
+        """Whether the last writing transaction failed; if so, `ping` tries a write itself."""
         self._raised: tuple[type[Exception], ...] = (SQLAlchemyError, OSError)
-        """What a failure raises; OSError: refused, unresolved or timed out while connecting."""
+        """Exceptions of failures; OSError: the connection was refused, timed out, or its host name was not resolved."""
         # pre-ping: a restarted PostgreSQL then costs one round trip, not a failed rollout
         try:
             self._engine = create_async_engine(self._url, pool_pre_ping=not self._sqlite, pool_timeout=_BUSY_S)
@@ -78,7 +78,7 @@ class Database:
                 event.listen(engine, "handle_error", _drop_read_only)
         else:
             driver = importlib.import_module("asyncpg")
-            # also the driver's own: a new connection is prepared before SQLAlchemy translates its errors
+            # also the driver's exceptions: while a new connection is prepared, SQLAlchemy does not translate them yet
             self._raised += (driver.PostgresError, driver.InterfaceError, driver.InternalClientError)
             event.listen(self._engine.sync_engine, "connect", _prepare_postgresql)
 
@@ -108,17 +108,17 @@ class Database:
                         yield connection
 
     async def read(self, query: Callable[[Connection], T]) -> T:
-        """What `query` reads: as in `reading`, with one turn of a thread for all of it."""
+        """The result of `query`, run as in `reading` but in a single turn of a thread."""
         if self._sqlite:
             return await self._on_thread(self._read_now, query)
         async with self.reading() as connection:
             return await connection.run_sync(query)
 
     async def write(self, work: Callable[[Connection], T]) -> T:
-        """What `work` returns, in a transaction: as in `writing`, with one turn of a thread for all of it.
+        """The result of `work`, run in a transaction as in `writing` but in a single turn of a thread.
 
-        Once SQLite has begun it, a cancelled caller does not stop it, and the next writer of this process waits for its
-        end: in a thread of its own it would wait too, and readers need the threads.
+        Once SQLite has begun the transaction, cancelling the caller does not stop it, and the next writer of this
+        process waits for its end: the next writer would otherwise wait on a thread, and readers need the threads.
         """
         if self._sqlite:
             await self._writer.acquire()
@@ -132,7 +132,7 @@ class Database:
             try:
                 return await asyncio.shield(writing)
             except asyncio.CancelledError:
-                begun.cancel()  # if no thread has taken it
+                begun.cancel()  # effective only if no thread has taken it yet
                 raise
         async with self.writing() as connection:
             return await connection.run_sync(work)
@@ -265,14 +265,14 @@ def _prepare_sqlite(connection: Any, _record: ConnectionPoolEntry) -> None:
 
 
 def _drop_read_only(context: ExceptionContext) -> None:
-    """Close the connections, if one cannot write: opened while the file could not be written, it never can again."""
+    """Close all connections if one cannot write: one opened while the file was read-only stays read-only for good."""
     if getattr(context.original_exception, "sqlite_errorname", "").startswith("SQLITE_READONLY"):
         context.is_disconnect = True
 
 
 def _prepare_postgresql(connection: Any, _record: ConnectionPoolEntry) -> None:
     # not by `server_settings`, which PgBouncer refuses; on the driver's own connection, outside of a transaction
-    # without JIT: it compiles 300 ms for a count of 120,000 rows that takes 60
+    # without JIT, which compiles for 300 ms before a count of 120,000 rows that itself takes 60 ms
     command = f"SET idle_in_transaction_session_timeout = {int(_IDLE_S * 1000)}; SET jit = off"
     connection.run_async(lambda driver: driver.execute(command))
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-_NO_BODY = re.compile(rb"^[^ \-+\\\r\n]", re.MULTILINE)  # the first character of no line in a hunk
+_NO_BODY = re.compile(rb"^[^ \-+\\\r\n]", re.MULTILINE)  # no line in a hunk begins with such a character
 _HUNK = re.compile(rb"@@ -\d{1,18}(?:,(\d{1,18}))? \+\d{1,18}(?:,(\d{1,18}))? @@")
 _MOVED = re.compile(rb"(rename|copy) (from|to) ")
 _ESCAPE = re.compile(rb"\\([0-7]{1,3}|.)", re.DOTALL)
@@ -115,9 +115,9 @@ class _Hunk:
         return True
 
     def skip(self, patch: bytes, at: int) -> int:
-        """Where to read on after the hunk's header: `at`, or the end of the hunk if its counts are true.
+        """The position to read on from after a hunk's header: the end of the hunk if its counts are right, else `at`.
 
-        The same as `takes` for each line, but a patch of a million lines would take seconds by that.
+        Equivalent to `takes` on each line, which would take seconds for a patch of a million lines.
         """
         found = _NO_BODY.search(patch, at)
         end = found.start() if found else len(patch)
@@ -131,7 +131,7 @@ class _Hunk:
 
 
 class _Sections:
-    """Closes each section when the next one begins: garbage collections beside 100,000 open ones would take seconds."""
+    """Closes each section when the next one begins: with 100,000 open ones, garbage collections would take seconds."""
 
     def __init__(self, patch: bytes, strip: _Strip) -> None:
         self._patch = patch
@@ -191,7 +191,7 @@ def _add_pair(section: _Open, old: bytes, new: bytes, strip: _Strip) -> None:
 
 
 def _read_other(section: _Open, patch: bytes, start: int, at: int, hunk: _Hunk) -> int:
-    """Read the line from `start` to `at`, which names no file by a prefix; where to read on."""
+    """Read the line from `start` to `at`, which is no `---`, `+++` or `diff --git` line; returns where to read on."""
     line = patch[start:at]
     if hunk.begins(line):
         if section.hunks_at is None:

@@ -145,7 +145,7 @@ async def run_git(
 
 @asynccontextmanager
 async def _given(stdin: bytes | IO[bytes]) -> AsyncIterator[int | IO[bytes]]:
-    """What `subprocess.Popen` takes as stdin; bytes lie in memory, as a file."""
+    """`stdin` in a form that `subprocess.Popen` takes; bytes are put into a file in memory."""
     if not isinstance(stdin, bytes):
         yield stdin
     elif not stdin:

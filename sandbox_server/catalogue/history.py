@@ -66,7 +66,7 @@ class History:
 
     @cached_property
     def _save_sessions(self) -> Executable:
-        # made once: it takes 2 ms, which a start and an end would take each
+        # built once: it takes 2 ms, which each start and each end would otherwise spend
         statement = self._database.insert(SessionRow)
         return statement.on_conflict_do_update(
             index_elements=["sid"],
@@ -200,7 +200,7 @@ class History:
         return None if row is None else _graded(row)
 
     async def verdict_by_key(self, grade_key: str) -> Verdict | None:
-        """The newest unmasked verdict with this key; an equal patch has the same verdict, but not the same fault."""
+        """The newest unmasked verdict with this key. Masked ones are left out: a fault does not belong to the patch."""
         found = select(VerdictRow.body).where(VerdictRow.grade_key == grade_key, VerdictRow.mask.is_(False))
         row = await self._one(found.order_by(VerdictRow.graded_at.desc()).limit(1))
         return None if row is None else _verdict(row[0])

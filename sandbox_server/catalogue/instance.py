@@ -70,7 +70,7 @@ class LocalizationGrader(_Record):
 
 
 class Collect(_Record):
-    """A command that runs once the agent is done, whatever comes of it."""
+    """A command that runs once the agent is done; its failure is ignored."""
 
     command: str
     timeout_s: float = 60.0
@@ -81,7 +81,7 @@ class Collect(_Record):
 
 
 class Artifact(_Record):
-    """A file or folder of a service that the tests get."""
+    """A file or folder of a service that is given to the tests."""
 
     service: str
     path: str
@@ -91,7 +91,7 @@ class Artifact(_Record):
 class HarborGrader(_Record):
     """Graded as Harbor does: `tests/test.sh` writes a reward; resolved if that is at least 1.0.
 
-    The tests run in a fresh container. From the agent's container it gets `carried`, and nothing else.
+    The tests run in a fresh container, which gets nothing of the agent's container but `carried`.
     """
 
     kind: Literal["harbor"] = "harbor"
@@ -110,9 +110,9 @@ class HarborGrader(_Record):
     env: dict[str, str] = {}
     """Environment of the tests."""
     collect: tuple[Collect, ...] = ()
-    """Put running state into files before they are taken."""
+    """Commands that write running state to files, before the files are taken."""
     artifacts: tuple[Artifact, ...] = ()
-    """What the tests get of the sandbox's services, beside `carried`."""
+    """Files of the sandbox's services that the tests get, in addition to `carried`."""
     network: Literal["none", "bridge"] = "none"
     """Network of the tests."""
     allowed: tuple[str, ...] | None = None
@@ -129,7 +129,7 @@ class R2eGrader(_Record):
 
     kind: Literal["r2e"] = "r2e"
     expected: dict[str, str]
-    """Test -> PASSED, FAILED or ERROR; a test more or less is as wrong as another status."""
+    """Test -> PASSED, FAILED or ERROR; a missing or additional test is as wrong as another status."""
 
 
 GraderSpec = Annotated[
@@ -197,15 +197,15 @@ class SandboxSpec(_Record):
     workdir: str = "/testbed"
     """Folder of the repository in the image."""
     user: str = ""
-    """Name or number of the agent's user: of the shell, and of commands and edits that name none; "": root. Sessions of
-    another user are in no checkpoint."""
+    """Name or number of the agent's user, who has the shell, and commands and edits that name no user; "": root. No
+    checkpoints are made of sessions with another user than root."""
     env: dict[str, str] = {}
     activate: str = ""
     """Shell text run when a shell starts; "": activate conda env `testbed` if the image has it."""
     network: Literal["none", "bridge"] = "none"
     allowed: tuple[str, ...] | None = None
-    """With a network: the hosts, `*.domain`s and address ranges that it may reach, of those that SANDBOX_BOX_EGRESS
-    allows; None: all of these."""
+    """With a network: the hosts, `*.domain`s and address ranges that the sandbox may reach, of those that
+    SANDBOX_BOX_EGRESS allows; None: all of these."""
     setup_commands: tuple[str, ...] = ()
     """Run once as root in the workdir, in the image that sessions and gradings start from."""
     hidden_paths: tuple[str, ...] = ()
@@ -213,12 +213,12 @@ class SandboxSpec(_Record):
     services: tuple[Service, ...] = ()
     """Containers beside it, in the order of their starts."""
     awaits: dict[str, Condition] = {}
-    """Service -> what is waited for before the task's own container starts; at least that it runs, and is healthy if it
-    can say so."""
+    """Service -> condition that must hold before the task's own container starts. In any case each service runs by
+    then, and is healthy if it has a health check."""
     mcp_servers: tuple[McpServer, ...] = ()
-    """Only told, by GET /v1/instances/{id}: an agent decides what it uses."""
+    """Only reported, by GET /v1/instances/{id}; whoever runs the agent configures them."""
     skills_dir: str = ""
-    """Folder in the image with skills for an agent; only told, as `mcp_servers`."""
+    """Folder in the image with skills for an agent; only reported, as `mcp_servers`."""
     health: Health | None = None
     """Succeeds in the task's own container before a session or a grading begins there."""
     memory_mb: int | None = None
@@ -228,7 +228,7 @@ class SandboxSpec(_Record):
 
     @property
     def image_keys(self) -> tuple[str, ...]:
-        """Names under which nodes report to each other that they have its image."""
+        """Names under which nodes report to each other that they have the task's image."""
         return (self.source.name,) if self.source else self.images
 
 

@@ -1,4 +1,4 @@
-"""The folder of the mirrors: their names, locks and sizes, and which are removed first.
+"""The folder of the mirrors: their names, locks and sizes, and the order in which they are removed.
 
     gitconfig, HOME of git       home/
     two locks for each mirror    locks/<key> (for users and removal), locks/<key>.fetch (for fetching)

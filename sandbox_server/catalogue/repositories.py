@@ -1,9 +1,9 @@
 """Bare mirrors of repositories in a folder of this host: fetched once, packed for sandboxes.
 
-Commits that are asked for at the same moment come by one fetch, others are there already. Exact commits are asked
-for, without the history around them; a server that refuses that is mirrored as a whole. What a fetch brought counts
-only by the refs that git writes at its end, so a fetch that failed or was killed leaves nothing that could pass for
-a repository.
+Commits that are requested at the same moment are fetched together; commits that are here already are not fetched. A
+fetch asks for exact commits, without the history around them; if the server refuses that, the whole repository is
+mirrored. Only what git's refs name counts as fetched, and git writes them at the end of a fetch. So a fetch that failed
+or was killed leaves nothing that could pass for a repository.
 """
 
 import asyncio

@@ -65,7 +65,7 @@ class Rollouts:
                 await connection.execute(statement)
 
     async def inherit(self, sid: str, parent: str) -> None:
-        """Give a copy of a session what was reported on how to score that: rewards and format, without tokens."""
+        """Give session `sid`, a copy, its parent's reported rewards and format, but not the tokens."""
         old = select(literal(sid), RolloutRow.rewards, literal(""), RolloutRow.format).where(RolloutRow.sid == parent)
         statement = self._database.insert(RolloutRow).from_select(["sid", "rewards", "tokens", "format"], old)
         async with self._database.writing() as connection:

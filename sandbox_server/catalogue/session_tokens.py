@@ -1,4 +1,4 @@
-"""Tokens of sessions in SQL: what an agent may hold in place of an API key. Only their hashes are stored."""
+"""Tokens of sessions in SQL: an agent may hold one instead of an API key. Only their hashes are stored."""
 
 import hashlib
 import hmac
@@ -27,7 +27,7 @@ class SessionTokens:
         self._database = database
 
     async def issue(self, sid: str) -> str:
-        """A new token of the session; the one before is no longer valid."""
+        """Make a new token of the session; the former one is no longer valid."""
         token = _BEGINS + secrets.token_urlsafe(_BYTES)
         statement = self._database.insert(SessionTokenRow).values(sid=sid, sha256=_digest(token))
         statement = statement.on_conflict_do_update(
@@ -38,7 +38,7 @@ class SessionTokens:
         return token
 
     async def opens(self, sid: str, token: str) -> bool:
-        """Whether it is the session's."""
+        """Whether `token` is the session's."""
         async with self._database.reading() as connection:
             found = select(SessionTokenRow.sha256).where(SessionTokenRow.sid == sid)
             own = (await connection.execute(found)).scalar_one_or_none()

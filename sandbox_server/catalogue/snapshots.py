@@ -21,7 +21,7 @@ class Snapshot:
     name: str
     """`name:tag`; "" for none."""
     sid: str
-    """The box's."""
+    """The box's sid."""
     node: str
     """The node that took it."""
     created_at: float
@@ -37,7 +37,7 @@ class Snapshot:
 
     @property
     def shown(self) -> str:
-        """How clients name it: by its name, which the next snapshot of that name takes over, else by its id."""
+        """How clients refer to it: by its name (which a later snapshot may take over), else by its id."""
         return self.name or self.snapshot_id
 
 
@@ -48,7 +48,7 @@ class Snapshots:
         self._database = database
 
     async def add(self, snapshot: Snapshot) -> list[Snapshot]:
-        """Store a snapshot; returns those that had its name, which are forgotten in the same moment."""
+        """Store a snapshot, and remove those that had its name in the same transaction; returns the removed ones."""
         row = SnapshotRow
         values = {
             "snapshot_id": snapshot.snapshot_id,
@@ -70,7 +70,7 @@ class Snapshots:
         return former
 
     async def find(self, owner: str | None, named: str) -> Snapshot | None:
-        """The snapshot of this id, else the owner's of this name (None: that of a key without a name)."""
+        """The snapshot with this id, else the owner's snapshot with this name (None: of a key without a name)."""
         row = SnapshotRow
         async with self._database.reading() as connection:
             by_id = [_read(found) for found in (await connection.execute(_all().where(row.snapshot_id == named))).all()]
@@ -82,7 +82,7 @@ class Snapshots:
         return by_name[0] if by_name else None
 
     async def listed(self, owner: str | None, *, sid: str = "", names: Sequence[str] = ()) -> list[Snapshot]:
-        """The owner's snapshots, newest first; of one box, or with one of these names or ids."""
+        """The owner's snapshots, newest first; only those of box `sid`, or with one of these names or ids, if given."""
         row, found = SnapshotRow, _all()
         if owner is not None:
             found = found.where(row.owner == owner)
@@ -101,7 +101,7 @@ class Snapshots:
             return gone.rowcount == 1
 
     async def usage(self, owner: str, *, but: str = "") -> tuple[int, int]:
-        """How many snapshots the owner has, and their bytes, without the one of the name `but`."""
+        """(number, bytes) of the owner's snapshots, without the one named `but`."""
         row = SnapshotRow
         found = select(func.count(), func.coalesce(func.sum(row.size_bytes), 0)).where(row.owner == owner)
         if but:

@@ -10,7 +10,7 @@ from sandbox_server.catalogue.services import PART, Health
 
 
 class Step(BaseModel):
-    """What an instance is among the steps of its task."""
+    """The place of an instance among the steps of its task."""
 
     model_config = PART
 
@@ -33,4 +33,4 @@ class Step(BaseModel):
     """Placed in the work directory before the step: a gzipped tar archive, in base64; "" for none. `setup.sh` in it is
     run there."""
     health: Health | None = None
-    """Succeeds after that, before the session begins; beside the sandbox's own check."""
+    """Health check that must succeed after that, before the session begins; in addition to the sandbox's own check."""

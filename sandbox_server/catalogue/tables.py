@@ -112,7 +112,7 @@ class InstanceRow(Base):
 
 
 class InstanceImageRow(Base):
-    """One image of a task that lies in its images: which tasks a box of that image would show."""
+    """One image of a task whose repository is part of the image: tells which tasks a box of that image would show."""
 
     __tablename__ = "instance_images"
 
@@ -120,7 +120,7 @@ class InstanceImageRow(Base):
     """Name of the image, as the instance has it."""
     instance_id: Mapped[str] = mapped_column(String(400), primary_key=True)
     setup_sha256: Mapped[str] = mapped_column(String(64))
-    """Of how its sandbox is set up: many instances of an image have one set-up."""
+    """Hash of the sandbox's set-up, which many instances of one image share."""
 
 
 class SessionRow(Base):
@@ -247,13 +247,14 @@ class VerdictRow(Base):
     graded_at: Mapped[float]
     body: Mapped[str] = mapped_column(Text)
     cause_kind: Mapped[str] = mapped_column(String(60), server_default="")
-    """Of its cause, by `history.kind_of`; this and the next are in `body` too, where counting cannot reach them:
-    PostgreSQL's JSON functions fail on a log that holds a NUL."""
+    """Kind of the verdict's cause, by `history.kind_of`. `body` has this and the next three values too, but counting
+    cannot read them there: PostgreSQL's JSON functions fail on a log that holds a NUL."""
     queue_s: Mapped[float] = mapped_column(server_default="0")
     grade_s: Mapped[float] = mapped_column(server_default="0")
     tripwires: Mapped[Mapping[str, int]] = mapped_column(Counted, server_default="{}")
     run: Mapped[str | None] = mapped_column(Text)
-    """Its session's, and when this began, so that counting needs no session; None: written by an older version."""
+    """The session's run, and below it the session's start, so that counting need not read sessions; None: written by
+    an older version."""
     began_at: Mapped[float | None]
 
 
@@ -267,7 +268,7 @@ class PassHourRow(Base):
     instance_id: Mapped[str] = mapped_column(String(400), primary_key=True)
     resolved: Mapped[int]
     graded: Mapped[int]
-    """Resolved or not. 0: each verdict was replaced by one of another hour."""
+    """Number of verdicts, resolved or not. 0: each of them was replaced by a verdict of another hour."""
 
 
 class ReceiptRow(Base):

@@ -44,7 +44,7 @@ class Recipe(_Stored):
     ready: str = ""
     """Command that succeeds once `start` is ready; "": do not wait."""
     nonce: str = ""
-    """Sets a forced build apart from earlier ones with the same steps."""
+    """Distinguishes a forced build from earlier ones with the same steps."""
 
 
 class Result(_Stored):
@@ -94,14 +94,14 @@ class LogEntry:
 
 @dataclass(frozen=True, slots=True)
 class BuildState:
-    """A build and how it stands."""
+    """A build with its status."""
 
     build: TemplateBuild
     status: str
     updated_at: float
     log: tuple[LogEntry, ...] = ()
     node: str = ""
-    """The node that builds it, or did; "": it has no recipe yet."""
+    """The node that builds or built it; "": the build has no recipe yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class Templates:
         async with self._database.writing() as connection:
             await connection.execute(insert.on_conflict_do_nothing(index_elements=["owner", "name"]))
         found = await self.named(owner, name)
-        return found or Template(template_id, owner, name, clock.now())  # deleted just now: as if it were not yet
+        return found or Template(template_id, owner, name, clock.now())  # deleted just now: answer as if before
 
     async def named(self, owner: str, name: str) -> Template | None:
         """The owner's template of this name."""
@@ -172,7 +172,7 @@ class Templates:
                 await connection.execute(delete(table).where(table.template_id == template_id))
 
     async def save(self, build: TemplateBuild, status: str, *, node: str = "", log: Sequence[LogEntry] = ()) -> None:
-        """Store a build as it stands; of its log the first entries. A build that was deleted stays deleted."""
+        """Store a build's present state, and the first entries of its log. A build that was deleted stays deleted."""
         entries = [(entry.at, entry.level, entry.message) for entry in log[:_MOST_ENTRIES]]
         values = {
             "status": status,

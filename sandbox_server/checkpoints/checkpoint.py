@@ -47,7 +47,7 @@ class Checkpoint:
     left_out: tuple[str, ...] = ()
     """What was left out: running programs, open file descriptors of the shell, volumes."""
     notice: str = ""
-    """`SessionRecord.notice` at that time: what the next observation had to tell."""
+    """`SessionRecord.notice` at that time: a message for the next observation."""
     untold: int = 0
     """`SessionRecord.differences` at that time."""
     blocks: Mapping[Part, tuple[str, ...]] = field(default_factory=dict)

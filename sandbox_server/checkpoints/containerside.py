@@ -26,7 +26,7 @@ _GIVEN_BYTES = 4 << 20  # bytes of names given to a container, which keeps them 
 _SAID_BYTES = 2000
 _FEED = 1 << 18  # bytes written at once
 _FULL = re.compile(rb"^tar: .*: No space left on device$", re.MULTILINE)
-"""Said by tar alone: the lists of names are in a small file system of the container's own."""
+"""tar's message about a full disk. Only tar's counts: the lists of names are in a small file system of their own."""
 
 
 async def take_files(sandbox: Sandbox, outside: Outside, writing: Writing, timeout_s: float) -> LeftOut:

@@ -1,4 +1,4 @@
-"""Images that tasks bring as a Dockerfile: built by the engine where they are missing, a bounded number at a time."""
+"""Images that tasks bring as a Dockerfile: built by the engine if they are missing, a bounded number at a time."""
 
 import asyncio
 import time

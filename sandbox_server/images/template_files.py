@@ -105,7 +105,7 @@ def _targets(
         if total > most_bytes or number >= _MOST_MEMBERS:
             raise MalformedRequest(refusal)
         if (target := _target(_checked(member), copy, folder=member.isdir())) is not None:
-            # by its new name: two folders of the archive may become one
+            # keyed by the new name, because two folders of the archive may become one
             parts = target.split("/") if links else []
             if any("/".join(parts[:depth]) in links for depth in range(1, len(parts) + 1)):
                 raise MalformedRequest(f"the archive's member {member.name[:200]!r} is at or below a link of it")
@@ -150,10 +150,10 @@ def _target(name: str, copy: Copy, *, folder: bool) -> str | None:
 
 
 def _ends(glob: str, name: str) -> int:
-    """Bit n is set if a glob of `*`, `**`, `?` and `[...]` fits the first n characters of `name`.
+    """An integer whose bit n is set if a glob of `*`, `**`, `?` and `[...]` matches the first n characters of `name`.
 
-    The client chooses both. A regular expression would try every way to divide the name among the stars: hours, in
-    which no other thread runs. Here each word of the glob is one step for all characters at once.
+    The client chooses both arguments. A regular expression would try every way to divide the name among the stars,
+    which could take hours, in which no other thread runs. Here each word of the glob is one step for all characters.
     """
     places: dict[str, int] = {}
     for at, letter in enumerate(name):

@@ -122,7 +122,7 @@ async def start_ready(sandbox: Sandbox, result: Result, *, env: Mapping[str, str
         )
         if tried.exit_code == 0:
             return
-        if not tried.timed_out or not last:  # the end of the wait cuts the last try off, which says nothing
+        if not tried.timed_out or not last:  # the end of the wait may cut the last try off, which proves nothing
             ended = "it did not end" if tried.timed_out else f"exit code {tried.exit_code}"
             last = f"{ended}, {tried.stdout.text().strip()[-_TOLD_CHARACTERS:] or 'no output'}"
         await asyncio.sleep(_READY_EVERY_S)

@@ -116,7 +116,7 @@ def _find_call(text: str) -> tuple[str, str] | None:
 def _tags(text: str, opening: str) -> Iterator[tuple[int, int, int]]:
     """Each `OPENING name>` with a name: offsets of its start, its name's start and its name's end.
 
-    Scans each character once and copies nothing: tags without `>` share the next one's, and their names overlap.
+    Scans each character once and copies nothing. A tag without `>` ends at the next tag's `>`, so their names overlap.
     """
     start, close = text.find(opening), -1
     while start >= 0:

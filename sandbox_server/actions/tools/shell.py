@@ -19,7 +19,7 @@ from sandbox_server.sandbox.base import ShellOutcome, ShellResult
 _FRAMES: dict[str, ShellFrame] = {OPENHANDS: OpenHandsFrame(), PLAIN: PlainFrame()}
 # Upstream's pause on an empty command and on text for a running one.
 _POLL_S = 5.0
-# A command of an action whose time is just over is still begun, so that its timeout is shown like any other.
+# Even if an action's time is just over, its command is started, so that its timeout is shown like any other.
 _LEAST_TIMEOUT_S = 0.1
 
 

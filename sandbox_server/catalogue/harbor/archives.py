@@ -88,7 +88,7 @@ class Folder:
         return found
 
     def under(self, other: "Folder") -> "Folder":
-        """It, with the files of the other one over its own."""
+        """A folder with this one's files, and the files of `other` over them."""
         found = Folder("")
         found._members.update({**self._members, **other._members})
         return found

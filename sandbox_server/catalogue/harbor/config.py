@@ -273,7 +273,7 @@ class Config(_Section):
         ]
 
     def of_step(self, step: StepSection) -> "Config":
-        """The file as it is for one step: what the step says itself goes first."""
+        """The configuration of one step: the step's own values take precedence over the task's."""
         verifier = _over(self.verifier, step.verifier)
         if step.verifier.environment is not None and step.verifier.environment_mode is None:
             verifier = verifier.model_copy(update={"environment_mode": "separate"})
@@ -290,7 +290,7 @@ class Config(_Section):
         return self.model_copy(update=parts)
 
     def with_verifier(self, docker_image: str | None) -> "Config":
-        """It, with this image for a verifier that has an environment of its own."""
+        """The configuration with this image for a verifier that has an environment of its own."""
         own = self.verifier.environment
         if own is None:
             return self

@@ -17,9 +17,9 @@ _HIDDEN = tuple(
 )
 
 _FIX = "rm -f -- /home/fix.patch /home/fix-run.sh"
-"""In gradings too: product code could apply the fix to itself when it is tested."""
+"""Run in gradings too: while it is tested, product code could apply the fix to itself."""
 _TESTS = "rm -f -- /home/test.patch /home/test-run.sh"
-"""In gradings too, unless the tests are run by them: beside an altered test they would tell the true one."""
+"""Run in gradings too, unless these files run the tests: beside an altered test they would show the true one."""
 
 
 class MultiSweImporter:

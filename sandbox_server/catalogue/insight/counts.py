@@ -47,7 +47,7 @@ class Counts:
 
     @asynccontextmanager
     async def together(self) -> AsyncIterator["Counts"]:
-        """The same by one connection, for one task: to take and return one costs as much as a short query."""
+        """These queries on a single connection, for use by one task: taking one costs as much as a short query."""
         async with self._reading() as connection:
             counts = copy(self)
             counts._reading = lambda: nullcontext(connection)
@@ -141,7 +141,7 @@ _GRADED = and_(VerdictRow.graded_at >= _SINCE, VerdictRow.graded_at < _UNTIL)
 _ENDED = and_(SessionRow.ended_at >= _SINCE, SessionRow.ended_at < _UNTIL, SessionRow.instance_id != "")
 _IN_RUN = SessionRow.run == _RUN
 _ENDED_IN_RUN = SessionRow.run.concat("") == _RUN
-"""So that no index leads to the run: a window holds less than a run, which SQLite does not know."""
+"""A condition on the run that uses no index: the index of the window selects fewer rows, which SQLite does not know."""
 _BEFORE_HOUR = PassHourRow.hour < _UNTIL
 _IS_INSTANCE = VerdictRow.instance_id == bindparam("instance")
 _IS_AMONG = VerdictRow.instance_id.in_(bindparam("among", expanding=True))
