@@ -14,7 +14,7 @@ class AgentSettings(BaseModel):
     # Agents
     agent_origins: Annotated[tuple[str, ...], NoDecode] = ()
     """Comma-separated origins (https://host:port) of web pages that may use `/mcp` and `/openenv`. Pages of this
-    machine may without being named; a request with any other `Origin` gets 403. Agents and trainers send none."""
+    machine need not be listed; a request with any other `Origin` gets 403. Agents and trainers send none."""
     agent_reward_wait_s: Annotated[float, Field(gt=0)] = 45.0
     """Longest wait for a reward by MCP and OpenEnv; then its verdict is `pending`, and the client may ask again.
     Their clients give up after 60 s unless told otherwise. SANDBOX_REWARD_WAIT_S is the other bound."""

@@ -22,9 +22,10 @@ class GradingSettings(BaseModel):
     end_grace_s: Annotated[float, Field(ge=0)] = 5.0
     """How long ending a session waits for its running action before the action and its commands are interrupted."""
     postprocess_timeout_s: float = 120.0
-    """Limit on reading a session's tree for its patch; three times as long for a second read on a host that gave the
-    first less than half of it as CPU time. After two failed reads the image's own tree is read in the same way. If that
-    works in time, the session is scored as without a patch; if not, or for want of CPU, it is lost, and masked."""
+    """Limit on reading a session's tree for its patch. If the first read got less than half of it as CPU time, the host
+    is busy: a second read may take three times as long. After two failed reads the image's own tree is read in the same
+    way. If that works in time, the session is scored as without a patch; if not, or if the reads lacked CPU, the
+    session is lost, and masked."""
     ending_max_s: Annotated[float, Field(gt=0)] = 900.0
     """Limit on ending a session, all attempts included; past it the session is lost and its container is removed."""
     max_patch_mb: float = 64.0
@@ -38,8 +39,8 @@ class GradingSettings(BaseModel):
     grade_attempts: int = 3
     """Fresh containers tried before a grading ends as infra."""
     control_kept_s: Annotated[float, Field(ge=0)] = 300.0
-    """How long a run of the unpatched tree or of gold is trusted: a successful one (control), to blame patches for
-    gradings that break off; one without results, to mask patches that give none either."""
+    """How long a run of the unpatched tree or of gold is reused. A run with results (control) serves to blame patches
+    for gradings that break off; a run without results, to mask patches that give no results either."""
     grade_timeout_s: float = 1800.0
     """Upper limit on any instance's tests."""
     judge_timeout_s: Annotated[float, Field(ge=1)] = 10.0
@@ -62,10 +63,10 @@ class GradingSettings(BaseModel):
     """Minimum confirming runs of one patch. With 7, code that guesses at a single test of many also passes with a
     probability of at most 1 %."""
     confirm_times: Annotated[float, Field(ge=1)] = 10.0
-    """Times the seconds of its first run that the tests of a patch may take in a confirming run, at most twice their
-    limit."""
+    """In a confirming run the tests of a patch may take this many times the seconds of their first run, but at most
+    twice their limit."""
     confirm_floor_s: Annotated[float, Field(ge=0)] = 60.0
-    """Seconds that a confirming run may take however quick the first one was, because the host may be busier."""
+    """Seconds that a confirming run may take even if the first run was quicker, because the host may be busier now."""
     unconfirmed: Literal["pay", "refuse"] = "pay"
     """Reward of a patch whose instance has no false tests (docs/grading.md). pay: the normal reward, though it may be a
     fake; refuse: 0.0, not masked, so that such instances teach nothing."""

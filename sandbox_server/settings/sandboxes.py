@@ -47,9 +47,9 @@ class SandboxSettings(BaseModel):
     """CPU limit of a container."""
     busy_cpu_shares: Annotated[int, Field(ge=2, le=1024)] = 256
     """CPU weight of a session or box that computes without a pause while half of the host's CPU time is in use, so that
-    short actions of others wait less behind it. Where the kernel has an idle class for control groups, it is in that
-    class instead as long as this leaves it CPU time. All others have 1024, and 1024 turns both off. Gradings have
-    SANDBOX_GRADE_CPU_SHARES. No effect if the engine runs on another host."""
+    short actions of others wait less behind it. If the kernel has an idle class for control groups, the container is in
+    that class instead, as long as it gets enough CPU time there. Other sessions and boxes have 1024; the value 1024
+    turns both off. Gradings have SANDBOX_GRADE_CPU_SHARES. No effect if the engine runs on another host."""
     pids: int = 512
     """Limit on processes and threads of a container."""
     open_files: int = 4096
@@ -64,10 +64,11 @@ class SandboxSettings(BaseModel):
     service_pids: Annotated[int, Field(ge=8)] = 256
     """Limit on processes and threads of each service."""
     service_volume_mb: Annotated[int, Field(ge=1)] = 256
-    """Size limit of each volume of services. Volumes are in memory, and count as that of the services that write."""
+    """Size limit of each volume of services. Volumes are in memory, and count as memory of the services that write."""
     service_start_s: Annotated[float, Field(gt=0)] = 120.0
     """Limit on the start of a sandbox's services, until all of them are healthy, and after that on the health check of
-    the sandbox's own container; then the start fails. Also on each part of the beginning of a task's step."""
+    the sandbox's own container; then the start fails. The same limit holds for each part of the start of a task's
+    step."""
     service_networks: Annotated[IPv4Network, AfterValidator(_divisible)] = IPv4Network("10.213.0.0/16")
     """Address range for the networks of sandboxes with services, 16 addresses each. Nothing outside of such a network
     can be reached from it, not even the host."""
