@@ -26,14 +26,14 @@ def install() -> None:
 
 
 def _replace(module: ModuleType) -> None:
-    """Every name of the drop-in over the original's; what only the original has (a fork's own additions) stays."""
+    """Replace the original's names by the drop-in's; names that only the original has (a fork's additions) stay."""
     drop_in = import_module("sandbox_client.swedev_utils")
     for name in drop_in.__all__:
         setattr(module, name, getattr(drop_in, name))
 
 
 def _await_actions(module: ModuleType) -> None:
-    """In place before `async_rollout` copies the names by its star import."""
+    """Replace the functions that block. Runs before `async_rollout` copies their names by its star import."""
     awaiting = import_module("sandbox_client.swedev_tasks")
     for name in ("swe_dev_obs", "swe_dev_end"):
         if hasattr(module, name):
@@ -41,12 +41,15 @@ def _await_actions(module: ModuleType) -> None:
 
 
 def _keep_rewards(module: ModuleType) -> None:
-    """A reward manager that asks once and takes every fault for a 0.0 does so no more."""
+    """Replace the reward manager's request, which asks only once and turns every fault into 0.0."""
     import_module("sandbox_client.swedev_manager").rebind(module)
 
 
 def _begin_run(_module: ModuleType) -> None:
-    """A trainer is about to begin; of today's veRL the driver imports `constants_ppo`, and its runner the other."""
+    """End the run's old sessions, because a trainer is about to begin.
+
+    In today's veRL the driver imports `constants_ppo`, and its runner `ray_trainer`.
+    """
     import_module("sandbox_client.runs").end_at_start()
     if find_spec("verl.utils.swedev_utils") is None and not _TOLD:
         _TOLD.append(True)
@@ -57,7 +60,7 @@ def _begin_run(_module: ModuleType) -> None:
 
 
 def _complete_batches(module: ModuleType) -> None:
-    """What the rollout posts by itself goes through the client, and a batch is over once its sessions' ends are."""
+    """Route the rollout's own posts through the client, and end a batch only once all its sessions have ended."""
     import_module("sandbox_client.swedev_posts").route(module)
     rollout = getattr(module, "AsyncRollout", None)
     original = getattr(rollout, "generate_sequences", None)
@@ -68,7 +71,7 @@ def _complete_batches(module: ModuleType) -> None:
     @wraps(original)
     def generate_sequences(*arguments: Any, **named: Any) -> Any:
         batch = original(*arguments, **named)
-        wait_for_ends()  # where the original blocked, the rewards came after them
+        wait_for_ends()  # the original blocked until its sessions had ended, so rewards were requested after that
         return batch
 
     rollout.generate_sequences = generate_sequences
@@ -105,7 +108,7 @@ class _Finder(MetaPathFinder):
 
 
 class _ChangingLoader(Loader):
-    """The module's own loader, and then a change."""
+    """Runs the module's own loader, then the change."""
 
     def __init__(self, original: Loader, change: Callable[[ModuleType], None]) -> None:
         self._original = original

@@ -32,7 +32,7 @@ class Snapshot:
     name: str
     """`name:tag`, which works wherever the id does; "" for none."""
     sid: str
-    """The box's."""
+    """Sid of the box."""
     created_at: float
     """Unix seconds."""
     size_bytes: int
@@ -142,7 +142,7 @@ class Box(Inside):
         await self._send(Request("POST", f"/v1/boxes/{self.sid}/pause"), timeout_s=_CREATE_S)
 
     async def resume(self, lifetime_s: float | None = None) -> None:
-        """Bring the paused box into a container again, for `lifetime_s` from now on. Raises NoCapacity."""
+        """Give the paused box a container again, for `lifetime_s` from now on. Raises NoCapacity."""
         wanted = {} if lifetime_s is None else {"lifetime_s": lifetime_s}
         await self._post(f"/v1/boxes/{self.sid}/resume", wanted, timeout_s=_CREATE_S, retry_s=_CREATE_S)
 

@@ -104,9 +104,9 @@ class SandboxClient:
         return _sids(answer, "a group's start")
 
     async def fork(self, sid: str, n: int = 1, *, at: int | None = None) -> list[str]:
-        """Start `n` sessions that go on where this one is, or was after its action number `at`; return their sids.
+        """Start `n` copies of this session, as it is now or was after its action number `at`; return their sids.
 
-        They have its files, its shell and its journal. Fewer than `n` if there was no capacity for more.
+        Copies have the session's files, shell and journal. Fewer than `n` if there was no capacity for more.
 
         Raises:
             UnknownSession, RequestRejected (`code` not_forkable: what is in the sandbox cannot be copied). As `start`.
@@ -124,7 +124,7 @@ class SandboxClient:
     async def rollback(self, sid: str, to: int) -> str:
         """Take a session back to where it was after its action number `to` (0: before the first one).
 
-        Returns what is not as it was then, one sentence; "" for nothing.
+        Returns one sentence about what differs from that time; "" if nothing does.
 
         Raises:
             UnknownSession, RequestRejected (`code` not_forkable: that state cannot be restored).
@@ -140,7 +140,7 @@ class SandboxClient:
         return str(answer.get("notice", ""))
 
     async def token(self, sid: str) -> str:
-        """A token for an agent, which opens the session's tools by MCP and nothing else; the one before is void.
+        """Make a token for an agent: it opens the session's tools by MCP and nothing else. A former one becomes void.
 
         Raises:
             UnknownSession, RequestRejected (`code` session_ended).
@@ -154,7 +154,7 @@ class SandboxClient:
     async def look_ahead(self, instances: Sequence[str | int]) -> int:
         """Announce the instances that will be started next, in order, so that the service can prepare them.
 
-        Returns how many are being prepared; instances that are unknown or that there is no room for are logged.
+        Returns how many are being prepared. Instances that are unknown, or for which there is no room, are logged.
         """
         answer = await self._transport.post(
             "/v1/lookahead",

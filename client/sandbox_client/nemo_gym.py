@@ -121,7 +121,7 @@ class SandboxServiceProvider:
         await _raw(handle)[0].pause()
 
     async def resume(self, handle: SandboxHandle) -> None:
-        """Bring a paused box into a container again. Raises SandboxError."""
+        """Give a paused box a container again. Raises SandboxError."""
         await _raw(handle)[0].resume()
 
     async def close(self, handle: SandboxHandle) -> None:

@@ -1,4 +1,4 @@
-"""The caller's trace, told to the service: its spans stand below the caller's. OpenTelemetry is no dependency."""
+"""Passes the caller's trace on, so that the service's spans are below the caller's. OpenTelemetry is no dependency."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["traceparent"]
 
 def traceparent() -> str:
     """The current span of OpenTelemetry, as a header of W3C Trace Context; "" without one."""
-    trace = sys.modules.get("opentelemetry.trace")  # who has a current span has imported it
+    trace = sys.modules.get("opentelemetry.trace")  # a caller with a current span has imported it
     if trace is None:
         return ""
     context = trace.get_current_span().get_span_context()
