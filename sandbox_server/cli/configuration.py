@@ -23,7 +23,7 @@ def load() -> settings.Settings:
 
 
 def without_effect() -> list[str]:
-    """A sentence for each variable in the environment that was a setting once."""
+    """A sentence for each environment variable that is no setting any more."""
     return [f"{name} has no effect any more: {why}" for name, why in settings.REMOVED.items() if name in os.environ]
 
 

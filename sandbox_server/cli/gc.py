@@ -51,8 +51,8 @@ def gc(
 async def remove_all(runtime: Runtime, *, wait_s: float) -> tuple[int, list[str]]:
     """Remove all containers of the node; returns their number, and the short ids of those that are still there.
 
-    An engine takes minutes for a layer of many gigabytes. It answers a second request at once, since the first one is
-    under way, so the answer does not tell that the container is gone.
+    An engine needs minutes to remove a layer of many gigabytes. Meanwhile it answers a second request at once, so an
+    answer does not mean that the container is gone.
 
     Raises:
         EngineUnavailable: the engine does not answer.
@@ -70,5 +70,5 @@ async def remove_all(runtime: Runtime, *, wait_s: float) -> tuple[int, list[str]
 
 
 async def _remove(runtime: Runtime, container_id: str) -> None:
-    with suppress(ServiceError):  # the look after it tells whether the engine removes it all the same
+    with suppress(ServiceError):  # the list read afterwards shows whether the engine has removed it all the same
         await runtime.remove(container_id)

@@ -1,4 +1,4 @@
-"""Where the samples and the scripts that make images lie: in the package, or around it in a checkout."""
+"""Finds the samples and the scripts that build images: in the package, or around it in a checkout."""
 
 from pathlib import Path
 

@@ -75,7 +75,7 @@ def local_server(
             yield server
         finally:
             _stop(process)
-            # ends what deliberately survives a server: its embedded Redis, containers of unfinished sessions
+            # removes what is meant to survive a server: its embedded Redis, containers of unfinished sessions
             _run("gc", environment=environment)
         if left := server.containers():
             raise LocalServerFailed(f"{len(left)} containers outlived the server: {', '.join(left)}")

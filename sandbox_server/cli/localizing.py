@@ -1,4 +1,4 @@
-"""Makes code-search tasks of instances at their import."""
+"""Turns instances into code-search tasks when they are imported."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ class Localizing:
     def __init__(
         self, clones: CloneFolder | None, fetched: Fetched | None, options: TaskOptions, *, by_patch: bool
     ) -> None:
-        """Without `by_patch` the rows' column `file_changes` is the truth."""
+        """Without `by_patch`, the truth is read from the rows' column `file_changes`."""
         self._clones = clones
         self._fetched = fetched
         self._options = options
@@ -34,7 +34,7 @@ class Localizing:
         """Fetch the trees of the instances of `file`, or read what their rows say.
 
         Raises:
-            RowRejected: a row says nothing that can be read.
+            RowRejected: a row has no truth that can be read.
         """
         if self._published is not None:
             rows = zip(read_rows(file), instances, strict=True)

@@ -1,4 +1,4 @@
-"""Runs a task's own solution where an agent would work, and takes what it leaves: gold of tasks that carry files."""
+"""Runs a task's own solution in place of an agent and takes its files: the gold of tasks that carry files."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -22,11 +22,11 @@ _UNPACK_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """What a solution left."""
+    """The files that a solution left, and how it ended."""
 
     files: bytes
     exit_code: int | None
-    """Of solve.sh; None: it did not end in time."""
+    """Exit code of solve.sh; None: it did not end in time."""
     said: str
     """The end of its output."""
 
@@ -44,7 +44,7 @@ class Oracle:
         timeout_s: float,
         begin_s: float,
     ) -> None:
-        """`timeout_s` bounds each solution, `begin_s` each part of the beginning of a step."""
+        """`timeout_s` bounds each solution, `begin_s` each part of the start of a step."""
         self._runtime = runtime
         self._instances = instances
         self._begin_s = begin_s
@@ -53,12 +53,12 @@ class Oracle:
         self._timeout_s = timeout_s
 
     async def solve(self, instance: TaskInstance) -> Solved:
-        """Run `solution/solve.sh` of a task that has one; what it leaves is taken whatever its exit code.
+        """Run a task's `solution/solve.sh` and take the files that it leaves, whatever its exit code.
 
-        A step begins with what the solutions of the steps before it leave.
+        A step begins with the files that the solutions of the earlier steps left.
 
         Raises:
-            GraderBroken: it has none that can be unpacked, or its files cannot be taken. ServiceError.
+            GraderBroken: the task has no solution that can be unpacked, or its files cannot be taken. ServiceError.
         """
         grader, user = instance.grader, instance.sandbox.user
         if not isinstance(grader, HarborGrader) or not grader.solution:
@@ -86,7 +86,7 @@ class Oracle:
             return Solved(await self._files(sandbox, instance), run.exit_code, run.stdout.text()[-500:])
 
     async def untouched(self, instance: TaskInstance) -> bytes:
-        """The files with which a step begins if those before it were solved; b"" if that is the image alone.
+        """The files with which a step begins after the solutions of the earlier steps; b"" if it begins with the image.
 
         Raises:
             As `solve`.

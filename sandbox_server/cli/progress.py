@@ -1,4 +1,4 @@
-"""How far a verb has come: a bar on stderr where that is a terminal, plain lines elsewhere."""
+"""Shows a verb's progress: a bar if stderr is a terminal, else plain lines."""
 
 import contextlib
 import sys
@@ -8,10 +8,10 @@ import typer
 
 
 class Progress:
-    """One bar of steps. Without a terminal it is not shown, and steps that have no line of their own get one."""
+    """One progress bar. Without a terminal it is not shown; then `tell` prints a line for each step instead."""
 
     def __init__(self, label: str) -> None:
-        """`label`: what its steps are, in the plural."""
+        """`label`: the name of the steps, in the plural."""
         self._bar = typer.progressbar(length=1, label=label, file=sys.stderr, show_pos=True)
         self._shown = sys.stderr.isatty()
 
@@ -32,7 +32,7 @@ class Progress:
             typer.echo(step, err=True)
 
     def print(self, line: str, *, err: bool = False) -> None:
-        """A result, in place of the bar, which the end of the step draws again."""
+        """Print a result in place of the bar; the bar is drawn again at the end of the step."""
         if self._shown:
             typer.echo("\r\x1b[K", nl=False, err=True)
         typer.echo(line, err=err)
