@@ -118,7 +118,7 @@ class Variants:
         return frozenset(test for unit in self.units for test in unit.tests)
 
 
-VERSION = 11
+VERSION = 12
 
 
 def names_tests(instance: TaskInstance) -> bool:

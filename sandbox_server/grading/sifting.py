@@ -259,20 +259,34 @@ class Sifting:
         if not self._named or {test for at in chosen for test in self._units[at].tests} - self._unbuilt:
             tested.append(self._run(b"", chosen))
         gold, *empty = await together(*tested)
-        if self._undisturbed(gold, chosen):
+        undisturbed = self._undisturbed(gold, chosen)
+        if undisturbed and (len(chosen) == 1 or self._tells_apart(gold, chosen)):
             return {at for at, variant in chosen.items() if self._is_false(at, variant, gold, *empty)}
         if len(chosen) == 1 or self._over():
             return set()
         ordered = sorted(chosen)
-        half = len(ordered) // 2
-        parts = [{at: chosen[at] for at in part} for part in (ordered[:half], ordered[half:])]
-        return {at for part in parts for at in await self._sift(part)}
+        if not undisturbed:
+            half = len(ordered) // 2
+            parts = [{at: chosen[at] for at in part} for part in (ordered[:half], ordered[half:])]
+            return {at for part in parts for at in await self._sift(part)}
+        found: set[int] = set()
+        for at in ordered:  # each alone, as a patch will be judged
+            if self._over():
+                break
+            found |= await self._sift({at: chosen[at]})
+        return found
 
     def _undisturbed(self, gold: TestRun, chosen: Chosen) -> bool:
         if gold.name not in _GRADED:
             return False
         others = self._always - {test for at in chosen for test in self._units[at].tests}
         return others <= gold.passed
+
+    def _tells_apart(self, gold: TestRun, chosen: Chosen) -> bool:
+        """Whether `gold` shows for each of `chosen` whether it failed. An exit code alone shows only that some did."""
+        if self._named or gold.name is VerdictName.RESOLVED:
+            return True
+        return bool(failures(gold.log)) and all(self._units[at].name for at in chosen)
 
     def _is_false(self, at: int, variant: Variant, gold: TestRun, *empty: TestRun) -> bool:
         unit = self._units[at]
@@ -285,8 +299,8 @@ class Sifting:
             # also with code that fakes results.
             fails = fails and all(tells_of(gold.log, alias) for alias, test in unit.back.items() if test in self._told)
         else:
-            # Each unit must have a failure of its own in the log. If the log cannot be parsed, the exit code of the run
-            # decides for all its units.
+            # A unit must have a failure of its own in the log. If the log cannot be parsed, the exit code decides: no other
+            # unit was altered then.
             fails = gold.name is VerdictName.UNRESOLVED and all(run.name is not VerdictName.RESOLVED for run in empty)
             seen = failures(gold.log)
             fails = fails and (bool(of(seen, unit.name)) if seen and unit.name else True)

@@ -19,7 +19,7 @@ from sandbox_server.grading.slots import SlotQueue, Ticket
 from sandbox_server.grading.variants.base import Unit
 from sandbox_server.verdicts import VerdictName
 
-from .simulated import PATH, RESOLVED, Kept, Runs, task, true_ones
+from .simulated import PATH, RESOLVED, Kept, Runs, task, text, true_ones
 
 _GOLD = """diff --git a/calc.py b/calc.py
 --- a/calc.py
@@ -104,6 +104,26 @@ async def test_the_unpatched_tree_is_run_once_where_the_tests_do_not_build_with_
 
     made = await Certifying(Built(2), Kept()).variants(task(2), "k")
     assert (len(made.units), made.runs) == (2, runs)
+
+
+async def test_a_test_that_the_command_does_not_run_is_not_altered() -> None:
+    """By one exit code for all it seemed false, and then each right patch passed it: `tampered`."""
+
+    class Partly(Runs):
+        async def run_altered(
+            self, instance: TaskInstance, patch: bytes, altered: Mapping[str, bytes], **how: Any
+        ) -> Run:
+            run = await super().run_altered(instance, patch, altered, **how)
+            passes = {f"{PATH}::test_{number}" for number in ("0", "2")} <= run.passed
+            name = VerdictName.RESOLVED if passes else VerdictName.UNRESOLVED
+            return Run(name, "", 0, 0, log="" if passes else "1 problem", exit_code=0 if passes else 1)
+
+    grader = {"kind": "script", "command": "sh run_tests.sh"}
+    for seed in range(8):  # a rehearsal tries one of them at random
+        fields = {"instance_id": f"a__a-{seed}", "grader": grader, "fail_to_pass": (), "pass_to_pass": ()}
+        instance = TaskInstance.model_validate(task(3).model_dump() | fields | {"files": {PATH: text(3)}})
+        made = await Certifying(Partly(3), Kept()).variants(instance, "k")
+        assert {unit.name for unit in made.units} == {"test_0", "test_2"}
 
 
 @pytest.mark.parametrize("usable", [True, False])
