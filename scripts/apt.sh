@@ -17,7 +17,7 @@ if [ "$(id -u)" != 0 ]; then
     exit 1
 fi
 
-# apt-get waits for another one's lock of the packages, but not for that of the lists
+# apt-get waits if another apt-get holds the lock of the packages, but not if it holds the lock of the lists
 mkdir -p /run/lock
 exec 9>/run/lock/sandbox-apt
 flock -w 900 9

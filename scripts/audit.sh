@@ -1,7 +1,7 @@
 #!/bin/sh
-# Looks up each locked package of the server in a database of known holes: AUDIT_ARGS="--vulnerability-service osv
-# --osv-url https://osv.example/v1/query" names another than PyPI's. It needs that database on the network.
-# Fails for a hole, and for a package that could not be looked up, which pip-audit alone would only mention.
+# Looks up each locked package of the server in a database of known vulnerabilities, which must be reachable: PyPI's, or
+# another one by AUDIT_ARGS="--vulnerability-service osv --osv-url https://osv.example/v1/query".
+# Fails if a package has a vulnerability or could not be looked up; pip-audit alone would only mention the latter.
 set -eu
 cd "$(dirname "$0")/.."
 # shellcheck disable=SC2086 -- a list of arguments

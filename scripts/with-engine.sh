@@ -46,7 +46,7 @@ start() {
     if pid=$(pidof dockerd); then
         fail "dockerd (pid $pid) runs but does not answer; it is not ours, so it is left alone: see its log"
     fi
-    # After a kill their files stay, and dockerd takes any process that has the number by now for the one it was.
+    # After a kill their pid files stay, and dockerd takes any process that now has such a number for the old one.
     names /var/run/docker.pid dockerd || rm -f /var/run/docker.pid
     names "$containerd_pid" containerd || rm -f "$containerd_pid"
     echo "starting dockerd (log: $state/dockerd.log)" >&2

@@ -22,15 +22,15 @@ class GitServer(ThreadingHTTPServer):
         self.fault = ""
         """stall: half of the objects, then nothing; cut: half of them, then the end; deny: 401; old: protocol 0."""
         self.busy = 0
-        """So many requests are answered with 503 first."""
+        """Number of requests that are answered with 503 first."""
         self.fetches: list[str] = []
         """Path of each fetch's first request."""
         self.told: list[str] = []
-        """Whatever clients said of who they are."""
+        """Credentials that clients sent: values of Authorization and Cookie."""
         self.ended = threading.Event()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Clients that are gone are what the tests are about."""
+        """Print nothing: the tests make clients disconnect."""
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -30,7 +30,8 @@ _MOST_S = 200.0
 """Below pytest's timeout of a test, because this error says more."""
 _FIRST_PAUSE_S = 0.05
 _LAST_PAUSE_S = 0.25
-"""Between two looks of `until`: one takes some milliseconds of CPU here, in the server and in the engine."""
+"""Longest pause between two checks of `until`: a check takes some milliseconds of CPU here, in the server and in the
+engine."""
 _LIMITS = httpx.Limits(max_connections=None, keepalive_expiry=2)  # shorter than a server keeps an idle connection
 CATALOGUE = ".sqlite3"
 SCRIPTED = "samples__scripted-1"
