@@ -299,8 +299,8 @@ class Sifting:
             # also with code that fakes results.
             fails = fails and all(tells_of(gold.log, alias) for alias, test in unit.back.items() if test in self._told)
         else:
-            # A unit must have a failure of its own in the log. If the log cannot be parsed, the exit code decides: no other
-            # unit was altered then.
+            # A unit must have a failure of its own in the log. If the log cannot be parsed, no other unit was altered,
+            # and the exit code decides.
             fails = gold.name is VerdictName.UNRESOLVED and all(run.name is not VerdictName.RESOLVED for run in empty)
             seen = failures(gold.log)
             fails = fails and (bool(of(seen, unit.name)) if seen and unit.name else True)
