@@ -26,11 +26,12 @@ _KILL_S = 60.0
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A box's files at one time, from which boxes can be made: `Box(snapshot=found.id)`."""
+    """The files of a box at one time. `Box(snapshot=found.id)` makes a box from them."""
 
     id: str
     name: str
     """`name:tag`, which works wherever the id does; "" for none."""
+
     sid: str
     """Sid of the box."""
     created_at: float
@@ -95,16 +96,16 @@ class Box(Inside):
         self.sid = made["sid"]
 
     async def snapshot(self, name: str = "") -> Snapshot:
-        """Keep the box's files as they are now; what runs in it is not kept. `name`: `name[:tag]`, in lower case.
+        """Store the box's files as they are now, without its running programs. `name`: `name[:tag]`, in lower case.
 
         Raises:
-            RequestRejected: `not_forkable` for what is in the box, `too_many_snapshots`.
+            RequestRejected: `not_forkable` (something in the box cannot be stored), `too_many_snapshots`.
         """
         path, key = f"/v1/boxes/{self.sid}/snapshots", uuid.uuid4().hex
         return _snapshot(await self._post(path, {"name": name}, timeout_s=_CREATE_S, key=key))
 
     async def snapshots(self, name: str = "") -> Sequence[Snapshot]:
-        """All snapshots of the API key, of any box, newest first; `name`: those of this name or id."""
+        """All snapshots of the API key, of any box, newest first; with `name` only the one of this name or id."""
         answer = await self._send(Request("GET", "/v1/snapshots", params={"name": name}), timeout_s=_KILL_S)
         try:
             return [_snapshot(one) for one in answer.json()]
@@ -118,7 +119,7 @@ class Box(Inside):
     async def fork(self, n: int = 1, *, lifetime_s: float | None = None) -> Sequence[Box]:
         """Boxes with this one's files, image, environment, limits and network; fewer than `n` if there was no room.
 
-        What runs in this box is not in them. Kill and close each as this one.
+        They do not have this box's running programs. Kill and close each of them as you do this one.
 
         Raises:
             NoCapacity: there was room for none. RequestRejected: `not_forkable`.
@@ -138,7 +139,7 @@ class Box(Inside):
         return box
 
     async def pause(self) -> None:
-        """Keep only the box's files: until `resume` it has no container and no slot. What runs in it ends."""
+        """Store only the box's files and end its programs; until `resume` the box has no container and no slot."""
         await self._send(Request("POST", f"/v1/boxes/{self.sid}/pause"), timeout_s=_CREATE_S)
 
     async def resume(self, lifetime_s: float | None = None) -> None:

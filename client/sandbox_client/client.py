@@ -88,10 +88,10 @@ class SandboxClient:
         return str(answer["sid"])
 
     async def start_group(self, instance: str | int, n: int) -> list[str]:
-        """Start a group of `n` sessions of one instance; return the sids of those there was capacity for.
+        """Start a group of `n` sessions of one instance; return their sids, fewer than `n` if capacity is lacking.
 
         Raises:
-            As `start`, if there was capacity for none.
+            As `start`, if there is no capacity for even one session.
         """
         answer = await self._transport.post(
             "/v1/groups",
@@ -211,7 +211,7 @@ class SandboxClient:
     async def grade(self, items: Sequence[Mapping[str, Any]], **others: Any) -> list[dict[str, Any]]:
         """Grade patches and answers without a session, as items `{"instance", "patch"}` or `{"instance", "answer"}`.
 
-        Returns the results in the order of `items`, as POST /v1/grade gives them; one with `mask` or `error` says
+        Returns the results in the order of `items`, as POST /v1/grade gives them. A result with `mask` or `error` says
         nothing about its item. `others` are further fields of the request: `rewards`, `discount`.
         """
         answer = await self._transport.post(

@@ -38,7 +38,7 @@ class Wanted:
 
 
 async def started(wanted: Wanted) -> Inside:
-    """Start it; call this on the background loop. Raises SandboxError."""
+    """Start the session or the box; call this on the background loop. Raises SandboxError."""
     url = service_url(wanted.url)
     if wanted.instance is not None:
         client = background().client(url, None, wanted.run)
@@ -53,7 +53,7 @@ async def started(wanted: Wanted) -> Inside:
 
 
 async def ended(inside: Inside) -> None:
-    """End it; never raises, as the service does so too."""
+    """End the session or the box; never raises, because the service ends it too when it is idle."""
     with suppress(SandboxError):
         if isinstance(inside, Session):
             await inside.finish()
@@ -62,7 +62,7 @@ async def ended(inside: Inside) -> None:
 
 
 async def graded(inside: Inside) -> Reward:
-    """The session's reward, which ends it; also after its end.
+    """The session's reward; asking for it ends the session. Also works after the session's end.
 
     Raises:
         RolloutMasked: it says nothing about the policy. SettingsError: a box.

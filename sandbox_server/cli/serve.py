@@ -41,8 +41,8 @@ _TICK_S = 1.0
 _MOST_NAMED = 20
 """Tasks and threads that are named when a server did not end in time."""
 _M_MMAP_THRESHOLD, _MAPPED_BYTES = -3, 1 << 16
-"""Of glibc's mallopt: blocks from this size on are mapped one by one, so that the system has them back once they are
-freed. A body comes in pieces of 64 to 256 KB. Otherwise the bound rises by itself, to 32 MB."""
+"""For glibc's mallopt: blocks of this size or more are mapped one by one, so that freed ones return to the system at
+once. A body comes in pieces of 64 to 256 KB. Unless it is set, the threshold rises by itself, up to 32 MB."""
 _NOT_IN_ORDER = 1
 """Exit status of a server that did not end within SANDBOX_STOP_S."""
 
@@ -68,7 +68,7 @@ class _Server(uvicorn.Server):
 
     async def main_loop(self) -> None:
         self._loop = asyncio.get_running_loop()
-        # uvicorn's own wakes ten times a second to look whether it should end, for 0.1 % of a core
+        # uvicorn's own loop wakes ten times a second to check whether it should end, for 0.1 % of a core
         while not await self.on_tick(0):  # 0: it renews the Date header each time
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_TICK_S):
@@ -137,7 +137,7 @@ def run(settings: Settings, build: Build) -> None:
         config.app = app = create_app(settings, opening)
     except ValueError as error:
         raise SystemExit(f"error: {error}") from None
-    if settings.log_level != "debug":  # uvicorn prints 250 lines of stack, in which a newcomer has to find the reason
+    if settings.log_level != "debug":  # uvicorn prints a stack of 250 lines, which hides the reason
         logging.getLogger("uvicorn.error").addFilter(lambda _: opening.error is None)
     with listener:
         log.info("starting", host=settings.host, port=settings.port, node=settings.node_id)
@@ -160,13 +160,13 @@ def run(settings: Settings, build: Build) -> None:
 
 
 def return_memory() -> None:
-    """Have the C library return what a large body took once that is freed."""
+    """Make the C library return a large body's memory to the system when the body is freed."""
     with contextlib.suppress(AttributeError):  # another library than glibc
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _MAPPED_BYTES)
 
 
 def _refuse_open(settings: Settings) -> None:
-    """Exit with status 2 if other machines could reach a server without keys."""
+    """Exit with status 2 if other machines could reach the server although it has no keys."""
     if not (settings.api_keys or settings.allow_insecure or is_loopback(settings.host)):
         sys.stderr.write(
             f"{settings.host} is reachable from other machines, and whoever reaches this server can run code in its "

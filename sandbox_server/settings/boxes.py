@@ -50,16 +50,16 @@ class BoxSettings(BaseModel):
     box_max_s: Annotated[float, Field(gt=0)] = 86400.0
     """Longest lifetime of a box, however often it is extended."""
     box_idle_s: Annotated[float, Field(ge=0)] = 0.0
-    """A box that no request has used for this long is ended before its timeout, e.g. because its client has died. Open
-    streams count as use, commands that nobody follows do not. 0: boxes never end by being idle, as at E2B."""
+    """A box that no request has used for this long is ended before its timeout, because its client may have died. Open
+    streams count as use; commands that no client follows do not. 0: boxes never end by being idle, as at E2B."""
     box_paused_max_s: Annotated[float, Field(ge=0)] = 14400.0
     """Longest total time that a box may be paused; then it is removed. A paused box keeps its memory and its slot,
     unless it was paused with its files only. 0: boxes cannot be paused."""
     snapshots: Annotated[int, Field(ge=0)] = 100
     """Snapshots of boxes that one API key may have; 0: none are taken."""
     snapshots_mb: Annotated[float, Field(gt=0)] = 1024.0
-    """Limit on all snapshots of one API key, compressed. They lie with the node's checkpoints (SANDBOX_CHECKPOINTS_MB)
-    until they are deleted, or in the object store of SANDBOX_CHECKPOINTS_URL."""
+    """Limit on the total compressed size of one API key's snapshots. They are stored with the node's checkpoints
+    (SANDBOX_CHECKPOINTS_MB), or in the object store of SANDBOX_CHECKPOINTS_URL, until they are deleted."""
     template_builds: Annotated[int, Field(ge=0)] = 2
     """Templates that this node builds at a time for clients of E2B's protocol; 0: it builds none."""
     template_queue: Annotated[int, Field(ge=0)] = 50
@@ -78,11 +78,11 @@ class BoxSettings(BaseModel):
     """JSON object, image pattern -> bridge or none; the first match overrides SANDBOX_BOX_NETWORK."""
     box_egress: Annotated[tuple[str, ...], NoDecode] | None = None
     """Comma-separated allow list for boxes, and for sessions whose instance has a network: `host:port`, `host`,
-    `*.domain`, `10.0.0.0/8`, `10.0.0.0/8:443`. Names are resolved when a container is created. A request may ask for
-    less. Empty: nothing is reachable; unset: everything the network reaches."""
+    `*.domain`, `10.0.0.0/8`, `10.0.0.0/8:443`. Names are resolved when a container is created. A request may restrict
+    this further. Empty: nothing is reachable; unset: everything that the network reaches."""
     egress_dns: str = ""
-    """Name server, `address` or `address:port`, which boxes must reach, for the names that rules allow by `*.domain`;
-    without it such rules are refused. docs/boxes.md."""
+    """Name server for rules with `*.domain`, as `address` or `address:port`; boxes must be able to reach it. Unset:
+    such rules are refused. docs/boxes.md."""
     egress_image: str = "sandbox-egress"
     """Image with nft and dnsmasq, for these rules; `sandbox-server images build egress` builds it. docs/boxes.md."""
     box_create_wait_s: float = 50.0
@@ -98,9 +98,10 @@ class BoxSettings(BaseModel):
     """Domain for box ports: requests to the host `<port>-<sandbox id>.` plus this domain go to that port of the box.
     E2B's clients are told the domain. Needs DNS and TLS in front (docs/boxes.md). Unset: no such names."""
     box_origins: Annotated[tuple[str, ...], NoDecode] = ()
-    """Comma-separated origins (https://host:port; `*`: any) of web pages that may use the server from a browser, as
-    E2B's JavaScript SDK does there. They need an API key like everybody: without SANDBOX_API_KEYS, any such page
-    that is open in a browser of the network could start boxes. Unset: browsers keep pages from reading answers."""
+    """Comma-separated origins (https://host:port; `*`: any) of web pages that may use the server from a browser, e.g.
+    with E2B's JavaScript SDK. Such pages need an API key like every client. Without SANDBOX_API_KEYS, any page of these
+    origins that is open in a browser of the network could start boxes. Unset: browsers keep pages from reading answers.
+    """
     box_port_connections: Annotated[int, Field(gt=0)] = 64
     """Concurrent requests to ports of one box; more get 503. Each uses some processes of the box."""
     box_port_open_s: Annotated[float, Field(gt=0)] = 30.0
@@ -110,7 +111,8 @@ class BoxSettings(BaseModel):
     box_output_mb: Annotated[float, Field(gt=0)] = 16.0
     """Kept output of each stream of a /v1/boxes command: half from its head, half from its tail."""
     box_output_total_mb: Annotated[float, Field(gt=0)] = 256.0
-    """Total kept output of such commands that have ended but were not read yet; the oldest is dropped first."""
+    """Limit on the kept output of all /v1/boxes commands that have ended but were not read yet; the oldest is dropped
+    first."""
     blobs_mb: Annotated[float, Field(gt=0)] = 4096.0
     """Limit on uploaded blobs in SANDBOX_DATA_DIR; the least recently used are removed first."""
     box_timeout_exit: bool = False

@@ -44,7 +44,7 @@ class GradingSettings(BaseModel):
     grade_timeout_s: float = 1800.0
     """Upper limit on any instance's tests."""
     judge_timeout_s: Annotated[float, Field(ge=1)] = 10.0
-    """CPU seconds allowed for judging one log, and four times as many by the clock; past it the log gives no
+    """CPU seconds allowed for judging one log; in wall time it is four times as many. Past either, the log gives no
     results."""
     judge_memory_mb: Annotated[int, Field(ge=64)] = 512
     """Memory allowed for judging one log, beyond the library's own; past it the log gives no results."""
@@ -71,11 +71,11 @@ class GradingSettings(BaseModel):
     """Reward of a patch whose instance has no false tests (docs/grading.md). pay: the normal reward, though it may be a
     fake; refuse: 0.0, not masked, so that such instances teach nothing."""
     certify_concurrency: int | None = Field(None, ge=1)
-    """Task images sealed at a time, and instances whose false tests are tried at a time, for gradings that hold no slot
-    meanwhile; unset: half of SANDBOX_GRADE_CONCURRENCY, at least 1."""
+    """Limit on task images that are sealed at a time, and on instances whose false tests are sought at a time. The
+    gradings that need them hold no slot meanwhile. Unset: half of SANDBOX_GRADE_CONCURRENCY, at least 1."""
     certify_yield_s: Annotated[float, Field(ge=0)] = 60.0
-    """Total time that the runs which find an instance's usable false tests may wait while gradings wait for a slot; 0:
-    they do not wait."""
+    """For each instance, total time for which the runs that find its usable false tests give way to gradings that wait
+    for a slot; 0: they do not give way."""
     certify_timeout_s: Annotated[float, Field(gt=0)] = 900.0
     """After this long, no further run starts to find usable false tests of an instance."""
     reward_wait_s: float = 280.0

@@ -25,13 +25,14 @@ class LoadSettings(BaseModel):
     """Limit on requests of one named key to this node per minute, averaged over a minute; more get 429. 0: no limit."""
     run_sent_mb_per_min: Annotated[float, Field(ge=0)] = 0.0
     """Limit on what one named key sends to this node (files, blobs, all other bodies), in MiB per minute, averaged over
-    a minute; once it is used, requests get 429. 0: no limit."""
+    a minute; past it, requests get 429. 0: no limit."""
     run_cpu_s: Annotated[float, Field(ge=0)] = 0.0
-    """Limit on CPU seconds that the sessions and boxes of one run use on all nodes within SANDBOX_RUN_WINDOW_S; after
-    it, its new starts get 429. All runs of a named key count as one. 0: no limit, nothing is measured."""
+    """Limit on CPU seconds that the sessions and boxes of one run use on all nodes within SANDBOX_RUN_WINDOW_S; past
+    it, new starts of the run get 429. All runs of a named key count as one. 0: no limit, nothing is measured."""
     run_grade_s: Annotated[float, Field(ge=0)] = 0.0
-    """Limit on seconds for which gradings of one run hold a slot, on all nodes within SANDBOX_RUN_WINDOW_S; after it,
-    its new starts and its patches for POST /v1/grade get 429. Sessions that have begun are graded. 0: no limit."""
+    """Limit on seconds for which gradings of one run hold a slot, on all nodes within SANDBOX_RUN_WINDOW_S; past it,
+    new starts of the run and its patches for POST /v1/grade get 429. Sessions that have begun are still graded. 0: no
+    limit."""
     run_window_s: Annotated[float, Field(ge=60, le=86_400)] = 3600.0
     """Window of SANDBOX_RUN_CPU_S and SANDBOX_RUN_GRADE_S; the same on all nodes."""
     run_cpu_period_s: Annotated[float, Field(gt=0)] = 5.0

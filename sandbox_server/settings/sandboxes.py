@@ -55,8 +55,8 @@ class SandboxSettings(BaseModel):
     open_files: int = 4096
     """Limit on open files of a process; the Docker daemon's own hard limit also applies."""
     disk_mb: int = 10240
-    """Size limit of one file, and of a container's writable layer, in which each file and folder counts 4 KiB besides
-    its length; a grading that exceeds it is stopped."""
+    """Size limit of one file, and of a container's writable layer, where each file and folder counts 4 KiB in addition
+    to its length. A grading that exceeds the limit is stopped."""
     service_memory_mb: Annotated[int, Field(ge=16)] = 1024
     """Memory limit of each service beside a sandbox (a task with several containers); a task may set less."""
     service_cpus: Annotated[float, Field(gt=0)] = 1.0
@@ -70,8 +70,8 @@ class SandboxSettings(BaseModel):
     the sandbox's own container; then the start fails. The same limit holds for each part of the start of a task's
     step."""
     service_networks: Annotated[IPv4Network, AfterValidator(_divisible)] = IPv4Network("10.213.0.0/16")
-    """Address range for the networks of sandboxes with services, 16 addresses each. Nothing outside of such a network
-    can be reached from it, not even the host."""
+    """Address range for the networks of sandboxes with services, 16 addresses each. From such a network, nothing
+    outside of it can be reached, not even the host."""
     disk_watch_s: float = 60.0
     """Interval between measurements of the writable layers; a session past SANDBOX_DISK_MB ends, and its patch is
     graded."""

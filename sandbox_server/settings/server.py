@@ -49,11 +49,12 @@ class ServerSettings(BaseModel):
     """Time limit for receiving a request's body; then 408. Does not apply to file uploads into boxes and other
     streams."""
     bodies_mb: Annotated[float, Field(gt=0)] = 256.0
-    """Request bodies that are held at a time, together; each counts by its Content-Length until its request is over
-    (without one as SANDBOX_MAX_BODY_MB), and takes two to three times as much memory. Bodies up to 64 KB do not count;
-    a quarter is kept for those up to 1 MB. At least one body of SANDBOX_MAX_BODY_MB is always held."""
+    """Limit on the total size of request bodies held at a time. A body counts with its Content-Length (without one,
+    with SANDBOX_MAX_BODY_MB) until its request is over, and takes two to three times as much memory. Bodies up to 64 KB
+    do not count; a quarter of the limit is reserved for those up to 1 MB. One body of SANDBOX_MAX_BODY_MB is always
+    accepted."""
     bodies_wait_s: Annotated[float, Field(ge=0)] = 30.0
-    """How long a request waits for room within SANDBOX_BODIES_MB; then 503, which says when to send it again."""
+    """How long a request waits for room within SANDBOX_BODIES_MB; then it gets 503 with the time of the next try."""
     keep_alive_s: Annotated[float, Field(gt=0)] = 620.0
     """Seconds that an idle connection stays open. E2B's clients may reuse one after up to 300 s."""
     stop_s: Annotated[float, Field(gt=0)] = 20.0
