@@ -1,6 +1,6 @@
 """Tool calls and rewards of a session for MCP and OpenEnv. Not a plugin, hence the underscore.
 
-A call becomes an action as /process_action makes one: same turn, journal, replay and limits.
+A call becomes an action with the same turn, journal, replay and limits as one of /process_action.
 """
 
 import asyncio
@@ -117,9 +117,9 @@ async def reward(request: Request, sid: str) -> RewardAnswer:
 
 
 async def following(request: Request, sid: str, answer: RewardAnswer) -> dict[str, object]:
-    """`{"next": ...}`, the fields of `NextStep`, if a step follows the session that has this reward; else {}."""
+    """`{"next": the fields of NextStep}` if the session with this reward has a next step in its task; else {}."""
     if answer.verdict.name == VerdictName.PENDING:
-        return {}  # the session may be ending still
+        return {}  # the session may still be ending
     try:
         ended = spawn(request, sessions_of(request).postprocess(sid))
         record = await asyncio.shield(ended)
@@ -142,7 +142,7 @@ async def named_task(request: Request, named: int | str) -> TaskInstance:
 
 
 def counted(error: ServiceError) -> str:
-    """Return the error's code; count it in `sandbox_infra_errors_total` if it is a fault of the service."""
+    """Return the error's code; count a fault of the service in `sandbox_infrastructure_errors_total`."""
     if isinstance(error, InfrastructureError):
         INFRA_ERRORS.labels(error.code).inc()
     return error.code

@@ -12,7 +12,7 @@ from sandbox_server.tasks import TaskSet
 T = TypeVar("T")
 
 _SETTLE_S = 5.0
-"""How long running work may go on at shutdown."""
+"""Seconds that running work may take to end at shutdown."""
 
 
 @asynccontextmanager
@@ -30,7 +30,7 @@ def spawn(request: Request, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
 
 
 def _running(app: FastAPI) -> TaskSet:
-    """The tasks of all requests that run apart from their connections."""
+    """The tasks that requests have started by `spawn`."""
     if not hasattr(app.state, "apart"):
         app.state.apart = TaskSet("requests")
     return cast(TaskSet, app.state.apart)

@@ -10,7 +10,7 @@ from sandbox_server.protocols._parts import sessions_of
 from sandbox_server.protocols._wire import KEY_OWNER
 
 NO_SESSION = "0"
-"""Never assigned, so it stands for every spelling that names no session."""
+"""Stands for every spelling that names no session; this sid is never assigned."""
 
 
 def canonical_sid(sid: int | str | None) -> str:
@@ -21,12 +21,12 @@ def canonical_sid(sid: int | str | None) -> str:
 
 
 def owner_of_caller(request: HTTPConnection) -> str | None:
-    """Owner whose sessions alone the request may see and use; None: all sessions (an operator's or viewer's key)."""
+    """The only owner whose sessions the request may see and use; None: all owners (an operator's or viewer's key)."""
     return request.scope.get(KEY_OWNER) or None
 
 
 async def owns(request: HTTPConnection, sid: str) -> bool:
-    """Whether the request may see and use the session; otherwise it is answered as if it did not exist."""
+    """Whether the request may see and use the session; if not, answer as if the session did not exist."""
     owner = owner_of_caller(request)
     if owner is None:
         return True

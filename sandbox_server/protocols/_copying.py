@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 async def copied(
     read: Callable[[], Awaitable[bytes]], write: Callable[[bytes], Awaitable[None]], moved: Callable[[], None]
 ) -> None:
-    """Copy until `read` returns nothing; `moved` is called for each piece. Raises as they do."""
+    """Copy until `read` returns nothing; call `moved` after each read and write. Raises what `read` and `write` do."""
     while data := await read():
         moved()
         await write(data)
@@ -15,7 +15,7 @@ async def copied(
 
 
 async def first_of(*works: Coroutine[object, object, None]) -> None:
-    """Run them at once until one ends; cancel the others. Raises as it does."""
+    """Run `works` concurrently until one ends; cancel the others. Raises what that one raised."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -15,7 +15,7 @@ Started = tuple[list[str], list[ServiceError]]
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T | None:
-    """The result of `work`; None if the client disconnects first, and then `work` is cancelled."""
+    """Return the result of `work`. If the client disconnects first, cancel `work` and return None."""
     working = asyncio.create_task(work)
     left = asyncio.create_task(hung_up(request))
     try:

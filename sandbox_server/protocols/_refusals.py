@@ -1,6 +1,4 @@
-"""What routes share in the OpenAPI document: the path's sid, and how requests are refused. Not a plugin, hence the
-underscore.
-"""
+"""Shared parts of the OpenAPI document: the sid in a path, and refusals. Not a plugin, hence the underscore."""
 
 from typing import Annotated, Any
 
@@ -27,8 +25,9 @@ class Refused(BaseModel):
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The OpenAPI entries of refusals with these statuses, for a route's `responses`.
 
-    It refers to the schema: FastAPI builds a validator for each model of each route, which took 40 % of an
-    application's creation. The schema itself is in the document because some route has the model (`v1._BUSY`).
+    The entries refer to the schema by name instead of giving the model. For each model of each route FastAPI builds a
+    validator, which took 40 % of the time to create an application. The schema is in the document because `v1._BUSY`
+    gives the model.
     """
     schema = {"$ref": f"#/components/schemas/{Refused.__name__}"}
     return {status: {"content": {"application/json": {"schema": schema}}} for status in statuses}

@@ -17,11 +17,11 @@ log = logger(__name__)
 async def started(request: Request, instance: int | str, *, after: str = "") -> str | None:
     """Start a session of the instance with this hash or id; None: the client has hung up and no session is left.
 
-    Call it after the body has been read. Header Sandbox-Run names its run, Idempotency-Key a repeated request.
-    `after`: see `Sessions.start`.
+    Call it after the body has been read. The header Sandbox-Run names the session's run, Idempotency-Key identifies a
+    repeated request. `after`: see `Sessions.start`.
 
     Raises:
-        MalformedRequest, RunOfAnother; as `Sessions.start`.
+        MalformedRequest, RunOfAnother; the errors of `Sessions.start`.
     """
     run = await run_started(request)
     sessions = sessions_of(request)

@@ -18,11 +18,11 @@ class _Shown(BaseModel):
 
 
 class NextStep(_Shown):
-    """The step that follows; it may not begin if the reward of the one before is too low."""
+    """The next step of the task; it cannot start if the rewards of this session are below `min_reward`."""
 
     instance_id: str
     instance_hash: str
-    """For /start_instance, with `after`: this session."""
+    """The instance for /start_instance; pass this session's sid as `after`."""
     number: int
     of: int
     problem_statement: str
@@ -31,7 +31,7 @@ class NextStep(_Shown):
 
 
 class ShownStep(_Shown):
-    """A step among those of its task."""
+    """One step of a task of several steps."""
 
     name: str
     number: int
@@ -41,7 +41,7 @@ class ShownStep(_Shown):
     next: str
     """Instance id of the step after; "" for the last one."""
     strategy: str
-    """How the rewards of the steps so far become one: mean, final."""
+    """How the rewards of the steps so far are combined: mean, final."""
     min_reward: dict[str, float]
     """Key of this step's rewards -> least value with which the next step may begin."""
 
@@ -52,7 +52,10 @@ def step_fields(step: Step) -> dict[str, object]:
 
 
 async def next_step(request: Request, session: SessionRecord) -> dict[str, object] | None:
-    """The step after an ended session's, as the fields of `NextStep`; None: there is none, or it cannot be told."""
+    """The fields of `NextStep` for the step after the session's.
+
+    None: the session has not ended, its step is the last one, or the catalogue cannot tell the next one.
+    """
     if session.state != SessionState.ENDED:
         return None
     instances = instances_of(request)
@@ -61,7 +64,7 @@ async def next_step(request: Request, session: SessionRecord) -> dict[str, objec
         if step is None or not step.next:
             return None
         following = await instances.by_id(step.next)
-    except ServiceError as error:  # the session has ended all the same
+    except ServiceError as error:  # not raised: the session has ended, and the response must say so
         log.warning("the next step is not told", sid=session.sid, code=error.code, error=error.detail)
         return None
     return {

@@ -1,7 +1,8 @@
 """A streamed response that is cheap when short, and closes its source if the client disconnects.
 
-Starlette's version watches for a disconnect from the start, in a task group: 0.3 of the 2 ms of CPU of a short command
-(measured with Starlette 1.10, anyio 4.16). Most streams here end before a client could have disconnected.
+Starlette's StreamingResponse watches for a disconnect from the start, in a task group. This takes 0.3 ms of the 2 ms of
+CPU time of a short command (measured with Starlette 1.10, anyio 4.16). Most streams here end before a client could have
+disconnected.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ class Last(bytes):
 
 
 class Streamed(Response):
-    """Sends pieces as they come; once the client has disconnected, closes `pieces` where it waits."""
+    """Sends pieces as they come; when the client disconnects, stops waiting for the next one and closes `pieces`."""
 
     def __init__(
         self, pieces: AsyncGenerator[bytes, None], media_type: str, headers: Mapping[str, str] | None = None

@@ -36,6 +36,6 @@ class Trait:
     refuse: Callable[[ServiceError, Headers], Refusal] | None = None
     """Formats an error for these paths, given the request's headers; None: the default format."""
     sockets: bool = False
-    """They are reached by websockets; such a handshake for any other path is answered as a request."""
+    """The paths accept websockets; a websocket's handshake for any other path is answered as an HTTP request."""
     token: bool = False
     """The token of the session in the path is accepted in place of an API key."""

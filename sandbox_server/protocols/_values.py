@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 MOST = 200_000
-"""Values in one body; trainers send some thousands, and long strings."""
+"""Maximum number of values in one body; trainers send some thousands, among them long strings."""
 TOO_MANY = f"The body holds more than {MOST} values; send it in several requests."
 
 
@@ -16,7 +16,9 @@ _NOWHERE, _TOO_FAR = -1, -2
 
 
 def faults_of(error: ValidationError) -> list[ErrorDetails]:
-    """What is wrong in a message; a long list in one entry, because each takes microseconds and nobody reads them."""
+    """The faults of a message. More than `_TOLD_FAULTS` become one entry: each takes microseconds to make, and nobody
+    reads so many.
+    """
     count = error.error_count()
     if count > _TOLD_FAULTS:
         return [{"type": "too_many", "loc": (), "msg": f"{count} of its values are of a wrong kind", "input": None}]
@@ -24,12 +26,13 @@ def faults_of(error: ValidationError) -> list[ErrorDetails]:
 
 
 def may_hold_too_many(body: bytes | bytearray) -> bool:
-    """Quick check: there are that many commas, possibly inside strings. `holds_too_many` then decides."""
+    """Quick check: whether there are more than `MOST` commas, inside strings too. If so, `holds_too_many` decides."""
     return body.count(b",") > MOST
 
 
 def holds_too_many(body: bytes | bytearray, *, most_texts: int) -> bool:
-    """Whether there are more than `MOST` commas outside of strings, or quotes cut it into more than `most_texts` parts.
+    """Whether `body` has more than `MOST` commas outside of strings, or `most_texts` strings, or as many escaped quotes
+    in one string.
 
     Releases the GIL repeatedly, so it may run on a thread.
     """

@@ -32,13 +32,13 @@ KEY_OWNER = "sandbox_server.key_owner"
 KEY_VIEWS = "sandbox_server.key_views"
 """Key in the ASGI scope of whether the request's API key is read-only."""
 KEY_SESSION = "sandbox_server.key_session"
-"""Key in the ASGI scope of the sid of a request that came with a session's token: it may use that session only."""
+"""Key in the ASGI scope of the sid whose token the request carries; the request may use that session only."""
 _MAX_KEY = 200
 RUN = r"[A-Za-z0-9._:/@+-]{1,100}"
 _LARGE = 1 << 20  # bytes
 _MOST_TEXTS = 4_000_000  # strings in a body that is checked on a thread
 _CHECKS = ThreadPoolExecutor(1, thread_name_prefix="bodies")
-"""One body at a time: each thread that computes can hold up the event loop for 5 ms whenever that wants to go on."""
+"""Checks one body at a time: each computing thread can delay the event loop by 5 ms every time the loop wakes up."""
 _RETRY_S = 5  # by then a part that was down is usually back
 
 
@@ -88,7 +88,7 @@ async def json_in(body: bytes) -> object:
 
 
 async def _by_turns(work: Callable[[bytes], Value], body: bytes) -> Value:
-    """`work(body)`; for a large body in a round of the event loop of its own, since each takes some 50 ms."""
+    """`work(body)`. Large bodies, which take some 50 ms each, take turns, with a round of the event loop after each."""
     if len(body) < _LARGE:
         return work(body)
     (result,) = await sliced(map(work, (body,)))
@@ -119,7 +119,7 @@ def malformed(faults: Iterable[tuple[str, str]]) -> MalformedRequest:
 
 
 def named_instance(named: int | str) -> int | str:
-    """`named` in a form that the catalogue can look up. Raises UnknownInstance: it cannot be a hash or an id."""
+    """`named` in a form that the catalogue can look up. Raises UnknownInstance: it can be neither a hash nor an id."""
     if isinstance(named, str) and re.fullmatch("[0-9]{1,19}", named):
         named = int(named)
     known = 0 <= named < 2**63 if isinstance(named, int) else 0 < len(named) <= 400 and "\0" not in named

@@ -91,9 +91,10 @@ BoxId = Annotated[str | None, Query(pattern="^[0-9]{1,19}$", description="use th
 
 @ROUTER.put("/boxes/{sid}/files", response_model=WrittenFile, responses=_REFUSALS)
 async def write_file(request: Request, sid: Sid, path: FilePath, user: User = None, mode: Mode = None) -> Response:
-    """Write the body, of any length, to a file; missing folders are created; all belongs to the user.
+    """Write the body, of any length, to a file. The file and the missing folders, which are created, belong to `user`.
 
-    For a session, at most SANDBOX_JOURNAL_FILE_MB, because it goes into the journal (413 names the alternative).
+    For a session the limit is SANDBOX_JOURNAL_FILE_MB, because its journal stores the file; a larger one is refused
+    with 413, which names the alternative.
     """
     boxes = boxes_of(request)
     view = await boxes.find(sid)
@@ -191,7 +192,7 @@ async def store_blob(request: Request, sha256: Sha256, box: BoxId = None) -> Res
 
 
 async def _sandbox(request: Request, sid: str, user: str | None) -> tuple[Sandbox, str]:
-    """The sandbox on this node that the path names (a box or a session), and the owner of its files."""
+    """The sandbox of a box or session on this node, and the user for its files."""
     boxes = boxes_of(request)
     view = await boxes.find(sid)
     if view is None:
@@ -230,7 +231,7 @@ def _entry(info: FileInfo) -> dict[str, object]:
 
 
 async def _whole(request: Request, most: int) -> bytes:
-    """The body, truncated to `most` + 1 bytes; the extra byte shows that it is longer."""
+    """The body; if it is longer than `most` bytes, `most` + 1 zero bytes instead, which `write` refuses as too long."""
     parts, came = [], 0
     async for chunk in _arriving(request):
         came += len(chunk)

@@ -30,7 +30,7 @@ from sandbox_server.records import BoxKind
 from sandbox_server.sandbox.base import Process
 
 MAX_WAIT_S = 60.0
-"""Per request; proxies on the way need a longer timeout."""
+"""Maximum of `wait_s` per request; proxies between client and server need a longer timeout."""
 
 _MOST_VARIABLES = 1000
 Seconds = Annotated[float, Field(gt=0, le=2**31, allow_inf_nan=False)]
@@ -52,7 +52,7 @@ class NewBox(_Asked):
 
     image: str | None = Field(None, min_length=1, max_length=400)
     snapshot: str | None = Field(None, min_length=1, max_length=300)
-    """Id or name of a snapshot, instead of `image`; its size and environment hold where the request has none."""
+    """Id or name of a snapshot, instead of `image`; its size and environment are the request's defaults."""
     size: str | None = Field(None, max_length=100)
     """Name of a size in SANDBOX_BOX_SIZES."""
     lifetime_s: Seconds | None = None
@@ -84,7 +84,7 @@ class BoxDetail(_Shown):
     image: str
     node: str
     container_id: str
-    """"" while it has no container: paused with its files only, or hibernated (SANDBOX_HIBERNATE_S)."""
+    """"" while the box has no container: paused with its files only, or hibernated (SANDBOX_HIBERNATE_S)."""
     created_at: float
     ends_at: float
     network: str
@@ -98,7 +98,7 @@ class Life(_Asked):
     """A new lifetime."""
 
     lifetime_s: Seconds
-    """Seconds from now until its end."""
+    """Seconds from now until the box's end."""
 
 
 class NewCommand(_Asked):
@@ -113,9 +113,9 @@ class NewCommand(_Asked):
     cwd: str | None = Field(None, min_length=1)
     """Absolute; default: the user's home."""
     timeout_s: Seconds | None = None
-    """Seconds until it and its descendants are killed; default: no limit but the box's life."""
+    """Seconds until the command and its descendants are killed; default: none, they may run until the box ends."""
     stdin: str | None = None
-    """All of its standard input; default: empty."""
+    """The whole standard input; default: empty."""
     wait_s: float = Field(0.0, ge=0, le=MAX_WAIT_S)
     """Seconds that the response waits for the command's end."""
 
@@ -247,7 +247,7 @@ async def wait_for_command(
     command_id: CommandId,
     wait_s: Annotated[float, Query(ge=0, le=MAX_WAIT_S, allow_inf_nan=False)] = 0.0,
 ) -> Response:
-    """A command, as soon as it has ended or after `wait_s`."""
+    """Return a command as soon as it has ended, or after `wait_s` seconds."""
     in_session, command = await _found(request, sid, command_id)
     return await (_session_reply if in_session else _reply)(request, command, wait_s)
 
@@ -276,7 +276,7 @@ async def _found(request: Request, sid: str, command_id: str) -> tuple[bool, Box
 
 
 async def _session_reply(request: Request, command: BoxCommand, wait_s: float, notice: str = "") -> Response:
-    """The response for a session's command, once its end is in the journal."""
+    """Wait up to `wait_s` for the end of a session's command, write it to the journal, and respond."""
     more = await asyncio.shield(spawn(request, session_boxes_of(request).wait(command, wait_s)))
     return await _reply(request, command, 0.0, notice or more)
 
@@ -305,7 +305,7 @@ async def _reply(request: Request, command: BoxCommand, wait_s: float, notice: s
 
 
 def _hash(wanted: NewCommand) -> str:
-    """The same for repeated requests, however long they wait."""
+    """Hash of a request; leaves out `wait_s`, which may differ when the request is repeated."""
     return hashlib.sha256(json.dumps(wanted.model_dump(exclude={"wait_s"}), sort_keys=True).encode()).hexdigest()
 
 

@@ -16,9 +16,10 @@ from sandbox_server.protocols._parts import sessions_of
 from sandbox_server.protocols._refusals import refusals
 from sandbox_server.protocols._wire import idempotency_key, json_answer, read, takes
 
-# each command gets the batch's environment, so the two multiply before the batch's own bound is looked at
+# Each command that has variables of its own copies the batch's. So the product of these two limits bounds the work
+# before `Batches.check` applies the limits from the settings.
 _MOST_COMMANDS = 1024
-"""The most that SANDBOX_EXEC_COMMANDS may be."""
+"""Upper limit of the setting SANDBOX_EXEC_COMMANDS."""
 _MOST_VARIABLES = 1000
 
 
@@ -61,7 +62,7 @@ class CommandAnswer(_Message):
     truncated: bool
     """Part of stdout or stderr was cut."""
     timed_out: bool
-    """It was killed, or, if `wall_ms` is 0, it could not start within the batch's time."""
+    """The command was killed at its timeout or, if `wall_ms` is 0, could not start within the batch's time."""
     wall_ms: float
     queued_ms: float
     """Milliseconds until it started."""

@@ -76,5 +76,5 @@ async def stop_draining(request: Request, node: Node) -> Response:
 
 
 def _shown(node: NodeRecord) -> dict[str, object]:
-    stored = asdict(node)  # includes fields for other nodes only
+    stored = asdict(node)  # has further fields, which only other nodes need
     return {name: stored[name] for name in NodeView.model_fields}

@@ -48,7 +48,7 @@ class OpenAnswer(_Message):
     cwd: str
     """Working directory of the session's shell after that action."""
     lifetime_s: float
-    """Seconds until the box ends, unless its lifetime is set anew; also the longest lifetime to set."""
+    """Seconds until the box ends, unless its lifetime is set anew; also the maximum of a new lifetime."""
     notice: str
     """How the copy differs from the session after that action; "" if it does not."""
 
@@ -109,8 +109,8 @@ async def fork(request: Request, sid: Sid) -> Response:
 async def open_copy(request: Request, sid: Sid) -> Response:
     """Make a copy of a session, live or ended, for a person to look around in.
 
-    The copy is a box of no run: it is not graded, does not count as a rollout, and ends unless it is prolonged. If the
-    client disconnects, it is discarded.
+    The copy is a box that belongs to no run: it is not graded, does not count as a rollout, and ends unless it is
+    prolonged. If the client disconnects, the copy is discarded.
     """
     at = (await read(request, OpenRequest)).at
     copy = await while_connected(request, copies_of(request).open(sid, at))

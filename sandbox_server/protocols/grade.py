@@ -35,7 +35,7 @@ class TurnRequest(_Message):
     """One message of the policy."""
 
     tools: Annotated[list[str], Field(max_length=1000)] = []
-    """Names of the tools that it called."""
+    """Names of the tools that the message called."""
     prompt_tokens: Annotated[int, Field(ge=0, lt=2**53)] | None = None
     response_tokens: Annotated[int, Field(ge=0, lt=2**53)] | None = None
 
@@ -129,7 +129,7 @@ class RolloutRequest(_Message):
     tokens: Annotated[list[TokensRequest], Field(max_length=_TURNS)] | None = None
     """For every turn so far, the first one first."""
     format: AnswerFormat | None = None
-    """Of the answer, from the next action on; read as it is when the session is graded."""
+    """Format of the answer, from the next action on. The grading uses the format that is set at that time."""
 
 
 class Mean(BaseModel):

@@ -96,13 +96,13 @@ class Bucket(_Message):
     """Ready containers."""
     making: int
     waiting: int
-    """Starts that are waiting for one."""
+    """Starts that wait for such a container."""
     wanted: int
     """Starts expected soon."""
     instances: list[str]
     """Instances of the expected starts."""
     sids: list[str]
-    """Sids on the labels of containers that are parked or being created; no sessions yet."""
+    """Sids on the labels of the containers that are parked or being created; they have no sessions yet."""
 
 
 class Failed(_Message):
@@ -133,7 +133,7 @@ ROUTER = APIRouter(prefix="/v1", tags=["v1"])
 async def start_group(request: Request) -> Response:
     """Start `n` sessions of an instance, as n calls of /start_instance would, but prepared together.
 
-    With `from` start n copies of a session, as POST /v1/sessions/{sid}/fork does. The status is an error only if no
+    With `from`, start `n` copies of a session, as POST /v1/sessions/{sid}/fork does. The status is an error only if no
     session could be started. If the client disconnects, all are discarded. A request that is repeated with the same
     Idempotency-Key header within some minutes gets the same sids.
     """

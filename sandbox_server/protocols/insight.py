@@ -51,7 +51,7 @@ class ShownCount(_Shown):
 
 
 class ShownWall(_Shown):
-    """The mean rollout of the window, over the up to 300 that ended last. Seconds."""
+    """Mean times of the window's rollouts, in seconds; of more than 300 only the last 300 that ended count."""
 
     sessions: int
     seconds: dict[str, float]
@@ -76,16 +76,16 @@ class ShownDay(_Shown):
 
     begin: float
     graded: int
-    """Unmasked ones."""
+    """Number of unmasked gradings."""
     resolved: int
-    """Unmasked ones."""
+    """Number of unmasked gradings with the verdict `resolved`."""
     masked: int
     grade_s: float | None
     """Median seconds of the unmasked gradings of patches."""
 
 
 class ShownCheck(_Shown):
-    """What `instances verify` found last: the verdicts of the gold patch and of an empty one."""
+    """The last result of `instances verify`: the verdicts of the gold patch and of an empty one."""
 
     gold: str
     empty: str
@@ -93,7 +93,7 @@ class ShownCheck(_Shown):
 
 
 class ShownHistory(_Shown):
-    """One instance's gradings by day, the newest first, of its 2,000 newest ones."""
+    """The 2,000 newest gradings of one instance, by day; the newest day first."""
 
     instance_id: str
     check: ShownCheck | None
@@ -264,7 +264,7 @@ async def _lines(sessions: Sessions, wanted: SessionFilter, *, actions: bool) ->
 
 
 async def _actions(sessions: Sessions, sid: str) -> AsyncIterator[bytes]:
-    """A session's journal as the elements of a JSON list, a few at a time: each may have SANDBOX_MAX_BODY_MB."""
+    """A session's journal as the elements of a JSON list, a few at a time: each may be SANDBOX_MAX_BODY_MB long."""
     after = 0
     while some := await sessions.actions(sid, after=after, limit=_AT_ONCE):
         for one in some:
@@ -301,7 +301,7 @@ async def _exported(sessions: Sessions, sid: str) -> dict[str, object]:
 async def groups_of(
     request: Request, run: str | None, instance: str | None, kind: GroupKind | None, since: float | None, limit: int
 ) -> list[Group]:
-    """The groups of a query; `kind` filters the 5,000 groups graded last."""
+    """The groups of a query; with `kind`, only the 5,000 groups graded last are searched."""
     most = limit if kind is None else 5000
     found = await insight_of(request).counts.groups(_since(since, DAY_S), run=run, instance=instance, limit=most)
     return [group for group in found if kind in (None, group.kind)][:limit]
@@ -323,7 +323,7 @@ async def days_of(request: Request, instance_id: str) -> list[Day]:
 
 
 def overview_fields(overview: Overview) -> dict[str, object]:
-    """As JSON fields; the nodes are in /v1/nodes."""
+    """The overview as JSON fields, without its nodes, which /v1/nodes shows."""
     shown = asdict(overview)
     del shown["nodes"]
     return shown | {

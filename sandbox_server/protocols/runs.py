@@ -1,4 +1,4 @@
-"""Operations on a run, all that one trainer starts: end it as a whole, keep it alive by a lease."""
+"""Operations on a run (all sessions and boxes that one trainer starts): end them all, or keep them alive by a lease."""
 
 import math
 import re
@@ -23,7 +23,8 @@ class LeaseRequest(_Message):
     """The length of a lease."""
 
     ttl_s: Annotated[float, Field(ge=1, le=_DAY_S)]
-    """Seconds from now. Renew it four times in that time. Below 10, a short stall of the service may end a live run."""
+    """Seconds from now. Renew the lease four times in this time. A lease below 10 s may expire in a short stall of the
+    service, which ends a live run."""
 
 
 class LeaseAnswer(_Message):
@@ -31,7 +32,7 @@ class LeaseAnswer(_Message):
 
     run: str
     ends_at: float
-    """Unix seconds. Sessions that began before then end at that time."""
+    """Unix seconds. If the lease is not renewed, the run's sessions that began before this time end at it."""
 
 
 class RunEnded(_Message):
@@ -45,11 +46,11 @@ class RunEnded(_Message):
 
 
 class LeaseReleased(_Message):
-    """The run has no lease."""
+    """A run after its lease was released."""
 
     run: str
     released: bool
-    """False: it had none."""
+    """False: the run had no lease."""
 
 
 _REFUSALS: dict[int | str, dict[str, Any]] = {

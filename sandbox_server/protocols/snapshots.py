@@ -29,7 +29,7 @@ class _Asked(BaseModel):
 
 
 class NewSnapshot(_Asked):
-    """A snapshot to take. Repeated with the same Idempotency-Key, the request returns the same one."""
+    """A snapshot to take. Repeated with the same Idempotency-Key, the request returns the same snapshot."""
 
     name: Annotated[str, Field(max_length=_MOST_NAME)] = ""
     """`name[:tag]`; replaces an earlier snapshot of that name."""
@@ -42,12 +42,12 @@ class SnapshotDetail(_Shown):
     name: str
     """`name:tag`; "" for none. Works wherever the id does."""
     sid: str
-    """The box's."""
+    """Sid of the box."""
     image: str
     node: str
     """The node that took it."""
     shared: bool
-    """Whether every node can start boxes from it; else only that one."""
+    """True: every node can start boxes from the snapshot; false: only `node` can."""
     created_at: float
     """Unix seconds."""
     size_bytes: int
@@ -84,7 +84,7 @@ ROUTER = APIRouter(prefix="/v1", tags=["boxes"])
 async def take_snapshot(request: Request, sid: Sid) -> Response:
     """Take a snapshot of a running box's files; `POST /v1/boxes` makes boxes from it.
 
-    It holds no running programs.
+    The snapshot has no running programs.
     """
     name = (await read(request, NewSnapshot)).name
     taken = await snapshotting_of(request).take(sid, name, idempotency_key=idempotency_key(request))
@@ -97,7 +97,7 @@ async def list_snapshots(
     sid: Annotated[str, Query(max_length=20)] = "",
     name: Annotated[str, Query(max_length=_MOST_NAME)] = "",
 ) -> Response:
-    """The key's snapshots, newest first; `sid`: those of one box; `name`: of this name or id."""
+    """The API key's snapshots, newest first. `sid` selects those of one box, `name` the one with this name or id."""
     found = await snapshots_of(request).listed(owner_of_caller(request), sid=sid, name=name)
     return json_answer([_shown(one) for one in found])
 

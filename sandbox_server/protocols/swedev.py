@@ -45,7 +45,7 @@ def _without_surrogates(value: object) -> object:
     if not isinstance(value, str) or value.isascii():
         return value
     try:
-        value.encode()  # of a long text it takes a third of the time of the search
+        value.encode()  # for a long text, takes a third of the time of the search below
     except UnicodeEncodeError:
         return re.sub("[\ud800-\udfff]", "\ufffd", value)
     return value
@@ -162,9 +162,9 @@ class Refusal(_Message):
     reason: str = ""
     """What it lacked (status 503): slots, queue, daemon, disk, data, image, bodies, draining; "" for another fault."""
     position: int | None = None
-    """1-based position in the queue (status 503); null: it was in none."""
+    """1-based position in the queue (status 503); null: the request was in no queue."""
     estimate_s: float | None = None
-    """Estimated seconds until its turn (status 503), from the recent releases of slots; null: not known."""
+    """Estimated seconds until the request's turn (status 503), from recent releases of slots; null: not known."""
 
 
 ROUTER = APIRouter(lifespan=settle, tags=["swedev"])

@@ -65,7 +65,7 @@ class SessionSummary(_Shown):
     forked_at: int
     """Number of actions that it inherited from its parent."""
     undone: str
-    """Numbers of actions that rollbacks undid, `6-13 20-22`; each range ends with the rollback itself."""
+    """Numbers of the actions that rollbacks undid, for example `6-13 20-22`; each range ends with its rollback."""
     restores: int
     """How often it was restored on another node."""
 
@@ -93,7 +93,7 @@ class PatchSummary(_Shown):
 
 
 class ShownConfirmation(_Shown):
-    """See the confirming run in docs/grading.md."""
+    """The outcome of the confirming run (docs/grading.md)."""
 
     state: ConfirmState
     why: str
@@ -118,9 +118,10 @@ class GradeSummary(_Shown):
     score: ShownScore | None
     """For code-search tasks: the reward's items and the answer."""
     confirm: ShownConfirmation | None
-    """For a verdict with a reward: the outcome of the same code under tests of which some were false."""
+    """For a verdict with a reward: the outcome of a second run of the patch, with some tests made false on purpose."""
     tripwires: dict[str, int]
-    """Signs of tampering in the actions and the patch, with their counts; they decide nothing (docs/grading.md)."""
+    """Signs of tampering in the actions and the patch, with their counts; they do not change the verdict
+    (docs/grading.md)."""
 
 
 class SessionDetail(SessionSummary):
@@ -133,7 +134,7 @@ class SessionDetail(SessionSummary):
     grade: GradeSummary | None
     patch: PatchSummary | None
     egress_refused: int | None
-    """Packets and name queries that network rules refused, known once it has ended; null: nobody counted
+    """Packets and DNS queries that network rules refused, once the session has ended; null: not counted
     (docs/boxes.md)."""
     metrics: dict[str, Any]
     """Turns, tool calls, seconds and, if the trainer reported them, tokens of the rollout."""
@@ -180,9 +181,10 @@ class InstanceDetail(InstanceSummary):
     workdir: str
     network: str
     allowed_hosts: list[str] | None
-    """With a network: what the sandbox may reach of what SANDBOX_BOX_EGRESS allows; null: all of it."""
+    """If the sandbox has a network: the hosts that it may reach, out of those that SANDBOX_BOX_EGRESS allows; null: all
+    of those."""
     mcp_servers: list[McpServer]
-    """For the agent; whoever starts it configures it."""
+    """MCP servers for the agent; the program that starts the agent configures them."""
     skills_dir: str
     """Folder in the image with skills for the agent; "" for none."""
     dialect: str | None
@@ -245,7 +247,7 @@ async def close_session(request: Request, sid: Sid) -> Response:
     responses=refusals(404, 410) | _BUSY | {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
 async def show_patch(request: Request, sid: Sid) -> Response:
-    """The diff, byte for byte; empty if nothing was changed or could be taken (see the session).
+    """The diff, byte for byte; empty if nothing was changed or no diff could be taken (see the session's `patch`).
 
     409 while the session is live, 410 if it was lost before a patch was taken.
     """
@@ -283,7 +285,7 @@ async def show_receipt(
 async def list_instances(
     request: Request, limit: Limit = 100, after: Annotated[str, Query(max_length=400, pattern="^[^\\x00]*$")] = ""
 ) -> Response:
-    """Instances by id; the next page begins after the last id of this one."""
+    """Instances, sorted by id. For the next page pass the last id of this one as `after`."""
     summaries = await instances_of(request).list(after=after, limit=limit)
     return json_answer([_instance_summary(summary) for summary in summaries])
 
