@@ -1,4 +1,4 @@
-"""Access to envd: its requests have no API key but the box's own access token.
+"""Access to envd: its requests carry the box's access token instead of an API key.
 
 A request names its box by the header E2b-Sandbox-Id, else by the token alone (SDK 2.20.3 after connect), else by the
 signature in a file's URL, which is made with the token.
@@ -24,7 +24,7 @@ _LAST_SECOND = 10**15  # expiry of a signature, Unix time; milliseconds fit too
 
 
 def ports_token(view: BoxView) -> str:
-    """The token that opens the box's ports and nothing else; without a private one it is made from the access token."""
+    """The token that opens the box's ports and nothing else; derived from the access token if the ports are public."""
     return view.box.traffic_token or hmac.new(view.box.token.encode(), b"ports", hashlib.sha256).hexdigest()
 
 
@@ -45,7 +45,7 @@ class BoxGone(ServiceError):
 
 
 async def box_of(request: Request, operation: Operation | None = None) -> BoxView:
-    """Return the box that an envd request may use. It runs on this node; it is resumed if requests may resume it.
+    """Return the box that an envd request may use; it runs on this node. A paused box is resumed if requests may do so.
 
     Does not read the request's body.
 
@@ -53,7 +53,7 @@ async def box_of(request: Request, operation: Operation | None = None) -> BoxVie
 
     Raises:
         Unauthorized: token or signature is missing or not the box's (401). BoxGone (502).
-        OwnedElsewhere: the request is another node's.
+        OwnedElsewhere: the box is on another node.
     """
     boxes = boxes_of(request)
     sid, token = request.headers.get(SANDBOX_ID, ""), request.headers.get(TOKEN, "")

@@ -33,7 +33,7 @@ _LONGEST_MS = 10**15
 _HALVES = re.compile(r"(?P<other>\\\\|\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2})|\\ud[89a-f][0-9a-f]{2}")
 """In ASCII JSON: an escaped backslash or a whole surrogate pair, which are kept; or a lone surrogate."""
 _KEEPALIVE_S = 90.0
-"""Default keepalive interval if the client names none; as envd."""
+"""Keepalive interval in seconds if the client names none; the same as envd's."""
 _SHORTEST_KEEPALIVE_S = 1.0
 
 
@@ -190,7 +190,7 @@ class Frames:
             yield flags, content
 
     def end(self) -> None:
-        """The stream has ended. Raises ConnectError if that is in the middle of a frame."""
+        """Call at the stream's end. Raises ConnectError if the last frame is incomplete."""
         if self._buffer:
             raise ConnectError(Code.INVALID_ARGUMENT, "the stream ended within a message")
 
@@ -206,7 +206,7 @@ def last_frame(error: ConnectError | None = None) -> Last:
 
 
 def timeout_s(headers: Mapping[str, str]) -> float | None:
-    """The call's time limit in seconds; None: none.
+    """The call's time limit in seconds; None: no limit.
 
     Raises:
         ConnectError: it is not a number of milliseconds.
@@ -244,8 +244,8 @@ def basic_user(headers: Mapping[str, str]) -> str:
 
 
 def dumped(value: Mapping[str, object]) -> bytes:
-    """Encode as ASCII JSON. Lone surrogates, as in a file name that is not UTF-8, become U+FFFD, as in Go: parsers of
-    protobuf's JSON reject the whole message otherwise.
+    """Encode as ASCII JSON. Lone surrogates, as in a file name that is not UTF-8, become U+FFFD, as in Go; with them,
+    parsers of protobuf's JSON would reject the whole message.
     """
     text = json.dumps(value)
     return (_HALVES.sub(_whole, text) if "\\ud" in text else text).encode()

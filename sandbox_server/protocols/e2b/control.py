@@ -34,7 +34,7 @@ _OTHERS = (
 
 
 class Unimplemented(RequestError):
-    """E2B has it, this server does not."""
+    """An operation or a field of E2B's API that this server does not implement."""
 
     code = "unimplemented"
     http_status = 501
@@ -81,7 +81,7 @@ async def create(request: Request) -> Response:
 @ROUTER.post("/sandboxes/{sid}/connect")
 @ROUTER.post("/v2/sandboxes/{sid}/connect")
 async def connect(request: Request, sid: str) -> Response:
-    """The sandbox as after a create; ends no earlier than `timeout` from now. 201: it was paused and is now resumed."""
+    """The sandbox as after a create; it ends no earlier than `timeout` seconds from now. 201: it was resumed."""
     body = await body_of(request, wire.Connect)
     boxes = boxes_of(request)
     timeout_s = round(boxes.policy.default_s) if body.timeout is None else body.timeout
@@ -120,7 +120,7 @@ async def kill(request: Request, sid: str) -> Response:
 
 @ROUTER.post("/sandboxes/{sid}/timeout")
 async def set_timeout(request: Request, sid: str) -> Response:
-    """204; sets its end to `timeout` seconds from now, earlier or later than before."""
+    """204; sets the sandbox's end to `timeout` seconds from now, earlier or later than before."""
     timeout_s = (await read(request, wire.Timeout)).timeout
     if timeout_s is None:
         raise MalformedRequest("timeout: field required")
@@ -130,7 +130,7 @@ async def set_timeout(request: Request, sid: str) -> Response:
 
 @ROUTER.post("/sandboxes/{sid}/refreshes")
 async def refresh(request: Request, sid: str) -> Response:
-    """204; extends its end to at least `duration` from now."""
+    """204; sets the sandbox's end to `duration` seconds from now, unless it is later already."""
     duration_s = (await body_of(request, wire.Refresh)).duration
     boxes = boxes_of(request)
     await boxes.set_timeout(
@@ -141,7 +141,7 @@ async def refresh(request: Request, sid: str) -> Response:
 
 @ROUTER.put("/sandboxes/{sid}/network")
 async def set_network(request: Request, sid: str) -> Response:
-    """204; from now on it reaches what the body allows, within the rules for all boxes."""
+    """204; from now on the sandbox may reach what the body allows, within the rules for all boxes."""
     wanted = await read(request, wire.Network)
     await boxes_of(request).set_network(
         sid_of(sid), wanted.allow_internet_access, tuple(wanted.allowOut), tuple(wanted.denyOut)

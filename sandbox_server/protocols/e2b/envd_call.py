@@ -108,9 +108,9 @@ _CODES: tuple[tuple[type[Exception], Code], ...] = (
     (UnknownProcess, Code.NOT_FOUND),
     (SandboxPaused, Code.UNAVAILABLE),
     (RequestError, Code.INVALID_ARGUMENT),
-    # a client that checks whether the box still lives gets this, and does not run its command again
+    # makes the client check whether the box still lives, instead of running its command again
     (SandboxLost, Code.UNAVAILABLE),
-    # all other faults of ours: clients may retry, because nothing was run
+    # all other faults of the service: nothing was run, so clients may retry
     (ServiceError, Code.INTERNAL),
     (FileNotFoundError, Code.NOT_FOUND),
     (FileExistsError, Code.ALREADY_EXISTS),

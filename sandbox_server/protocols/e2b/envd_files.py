@@ -26,7 +26,7 @@ _METADATA_BYTES = 4096
 _KEY_BYTES = 246
 _PRINTABLE = re.compile(r"[\x20-\x7e]*")
 _DRAINED = 1 << 30
-"""Bytes that are read and discarded after a refusal, so that a client that is still sending gets to read it."""
+"""Maximum bytes that are read and discarded after a refusal, so that a client that is still sending can read it."""
 
 _STATUSES: tuple[tuple[type[Exception], int], ...] = (
     (UnknownUser, 401),

@@ -11,7 +11,7 @@ from sandbox_server.sandbox.filesystem import FileInfo, FileKind
 
 ROUTER = APIRouter(include_in_schema=False)
 NAMESPACE = "user.e2b"
-"""Namespace of the extended attributes with an entry's metadata; as envd."""
+"""Namespace of the extended attributes with an entry's metadata; the same as envd's."""
 
 _SERVICE = "/filesystem.Filesystem"
 _TYPES = {
@@ -103,8 +103,8 @@ def entry(info: FileInfo) -> dict[str, object]:
 def permissions(listed: str) -> str:
     """The ten characters of `ls -l` as Go's `FileMode` writes them, which is what envd sends.
 
-    `lrwxrwxrwx` is `Lrwxrwxrwx`, `drwxrwxrwt` is `dtrwxrwxrwx`, `crw-rw-rw-` is `Dcrw-rw-rw-`. Anything else, which
-    only a forged listing has, is left as it is.
+    `lrwxrwxrwx` is `Lrwxrwxrwx`, `drwxrwxrwt` is `dtrwxrwxrwx`, `crw-rw-rw-` is `Dcrw-rw-rw-`. Any other text, which
+    occurs only in a forged listing, is left as it is.
     """
     if not _LISTED.fullmatch(listed):
         return listed

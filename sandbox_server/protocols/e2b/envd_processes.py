@@ -49,10 +49,11 @@ _SIGNALS = {
     9: signal.SIGKILL,
 }
 _KILLED_S = 1.0
-"""How long to wait for the effect of a SIGKILL, so that a client that looks right after it finds the process gone."""
+"""Seconds to wait for the effect of a SIGKILL, so that a client that lists processes right after it does not see this
+one."""
 _NUDGE_S = 0.5
-"""How long before a command's timeout a keepalive is sent: SDKs before 2.30 wait this long for the next message and
-would give up while the command is being killed."""
+"""A keepalive is sent this many seconds before a command's timeout. SDKs before 2.30 wait for the next message only as
+long as the timeout, and would give up while the command is being killed."""
 _KEEPALIVE = connect.frame(b'{"event":{"keepalive":{}}}')
 
 
@@ -238,7 +239,10 @@ async def _events(
     timeout_s: float | None = None,
     timeout_exit: bool | None = None,
 ) -> AsyncGenerator[bytes, None]:
-    """A command's events as frames. `timeout_s`: the command's; `timeout_exit`: None for a call that only follows."""
+    """A command's events as frames. `follow_s`: seconds until the stream ends, for a call that only follows.
+
+    `timeout_s`: the command's timeout. `timeout_exit`: the policy's; None for a call that only follows.
+    """
     until = None if follow_s is None else time.monotonic() + follow_s
     nudge = None if timeout_s is None else time.monotonic() + max(timeout_s - _NUDGE_S, 0.75 * timeout_s)
     try:

@@ -1,7 +1,8 @@
-"""filesystem.Filesystem's watching: changes in a folder since the last look.
+"""Watches of filesystem.Filesystem: they report the changes in a folder since the last look (listing) of it.
 
-Looks at intervals, because the images have no program that could wait for changes: several changes of one file are
-reported as one. Names that came and went between two looks are known from the kernel, on the engine's host (`passing`).
+A watch lists its folder at intervals, because the images have no program that could wait for changes. So several
+changes of one file between two looks are reported as one. Names that came and went between two looks are reported only
+where the kernel tells them (`passing`).
 """
 
 import asyncio
@@ -131,7 +132,7 @@ def watches_of(request: Request) -> Watches:
 
 
 def passing_of(request: Request) -> Passing:
-    """What the kernel tells of the folders of this process's watches."""
+    """The kernel's events in the folders of this process's watches."""
     state = request.app.state
     if not hasattr(state, "e2b_passing"):
         state.e2b_passing = Passing()
@@ -157,7 +158,7 @@ async def _begin(call: Call, asked: WatchDir) -> Watch:
 
 
 async def _follow(call: Call, watch: Watch) -> None:
-    """Have the kernel tell what happens in the watch's folders."""
+    """Have the kernel report events in the watch's folders."""
     folders = [name for name, info in watch.seen.items() if info.kind is FileKind.DIR] if watch.depth > 1 else []
     outside = boxes_of(call.request).outside
     await passing_of(call.request).follow(watch, ["", *folders], outside, call.sandbox.container_id)

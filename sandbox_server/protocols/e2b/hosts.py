@@ -1,4 +1,7 @@
-"""Requests to a port of a box, by host name or by E2B's headers: recognized first of all, answered before any route."""
+"""Two middlewares for requests to a port of a box, by host name or by E2B's headers.
+
+The first recognizes them before all other middlewares run; the second answers them before the routes.
+"""
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -13,7 +16,7 @@ from sandbox_server.protocols.e2b.access import SANDBOX_ID
 
 
 class Hosts:
-    """Parses the host name of each request into its scope. envd's port is this server itself."""
+    """Parses the host name of each request into its scope. For envd's port, this server's own routes answer."""
 
     def __init__(self, app: ASGIApp, domain: str) -> None:
         self._app = app

@@ -39,8 +39,8 @@ async def all_metrics(request: Request) -> Response:
     sids = list(dict.fromkeys(sid for sid in named if whole(sid, _LAST_SID)))
     if len(sids) > _MOST_SANDBOXES:
         raise MalformedRequest(f"sandbox_ids: at most {_MOST_SANDBOXES}")
-    headers = [(name, value) for name, value in request.headers.raw if name in _PASSED]  # bytes: they may be no ASCII
-    # each by its own path through this app, which forwards to the node that has it and checks whose it is
+    headers = [(name, value) for name, value in request.headers.raw if name in _PASSED]  # bytes: may not be ASCII
+    # one request per sandbox to this app, which checks the sandbox's owner and forwards to its node
     inner = httpx.ASGITransport(request.app)
     async with httpx.AsyncClient(transport=inner, base_url="http://server", headers=headers) as client:
         answers = await asyncio.gather(*(client.get(f"/sandboxes/{sid}/metrics") for sid in sids))
@@ -75,7 +75,7 @@ async def logs(request: Request, sid: str) -> Response:
 
 @ROUTER.get("/v2/sandboxes/{sid}/logs")
 async def logs_v2(request: Request, sid: str) -> Response:
-    """Events from `cursor` (milliseconds) on, in the query's direction, that have its level and its text."""
+    """Events from `cursor` (milliseconds) on in the query's direction, of its level or above, that contain its text."""
     query = request.query_params
     backward = query.get("direction", "forward") == "backward"
     cursor = _number(request, "cursor", _LAST_MS if backward else 0, _LAST_MS)

@@ -1,7 +1,7 @@
-"""Names that came and went between two looks of a watch, which no listing of the folder shows.
+"""Names that came and went between two looks of a watch (listings of its folder), neither of which shows them.
 
-The kernel tells them where this server runs on the engine's host, as root (`sandbox.inotify`). Elsewhere, and for
-folders behind a link, in a mount or beyond the bounds, nothing is known here, and nothing is reported.
+The kernel reports them (`sandbox.inotify`) if this server runs on the engine's host as root. Otherwise, and for folders
+behind a link, in a mount or beyond the bounds below, such names are not reported.
 """
 
 import asyncio
@@ -18,9 +18,10 @@ from sandbox_server.sandbox.outside import Outside
 from sandbox_server.sandbox.tree import NotShown, Tree
 
 _FOLDERS, _ALL_FOLDERS = 1000, 16_384
-"""Followed for a watch, and for all: each costs the kernel 1 KB, and the host's programs share its limit."""
+"""Maximum number of followed folders of a watch, and of all watches. Each takes 1 KB of the kernel's memory, and all
+programs of the host share the kernel's limit."""
 _KEPT = 1000
-"""Events noted for a watch between two looks."""
+"""Maximum number of events noted for a watch between two looks."""
 _KINDS = {
     Happened.CREATED: "CREATE",
     Happened.MOVED_TO: "CREATE",
@@ -32,17 +33,17 @@ _KINDS = {
 
 
 class Passing:
-    """What has happened in the folders of this process's watches, as long as others hold these."""
+    """Events in the folders of this process's watches; its references to the watches are weak."""
 
     def __init__(self) -> None:
         self._kernel = Inotify()
         self._watched: dict[int, WeakKeyDictionary[Watch, str]] = {}
-        """The kernel's number of a folder -> its watches, and what its path adds to theirs."""
+        """The kernel's number of a folder -> watches that have it -> the folder's path relative to the watch's."""
         self._followed: WeakKeyDictionary[Watch, set[str]] = WeakKeyDictionary()
         self._told: WeakKeyDictionary[Watch, list[tuple[str, str]]] = WeakKeyDictionary()
 
     async def follow(self, watch: Watch, folders: Iterable[str], outside: Outside, container_id: str) -> None:
-        """Follow these folders too, given by what they add to the watch's path."""
+        """Follow these folders too; their paths are relative to the watch's."""
         followed = self._followed.setdefault(watch, set())
         new = [folder for folder in folders if folder not in followed][: _FOLDERS - len(followed)]
         if not new:
@@ -69,7 +70,7 @@ class Passing:
         return numbers
 
     def read(self) -> None:
-        """Note what has happened. Call it before a look: what happens later belongs to the next one."""
+        """Note the kernel's new events. Call it before a look, so that later events are left for the next look."""
         for number, what, name in self._kernel.events():
             if what is Happened.UNWATCHED:
                 self._watched.pop(number, None)
@@ -81,9 +82,10 @@ class Passing:
                         told.append(event)
 
     def take(self, watch: Watch, *shown: Container[str]) -> list[tuple[str, str]]:
-        """(name, kind) of what was noted for names that no listing in `shown` has, oldest first; all is forgotten.
+        """Return (name, kind) of the noted events with names that no listing in `shown` has, oldest first.
 
-        Their folder must be in one: that of a folder which was moved away is told by its old path.
+        Forgets all noted events. Leaves out events in a folder that no listing has: after a folder was moved away, the
+        kernel still reports its events, here with its old path.
         """
         told = self._told.pop(watch, [])
         return [(name, kind) for name, kind in told if not _in(name, shown) and _in(posixpath.dirname(name), shown)]

@@ -1,8 +1,9 @@
 """Proxies HTTP requests for `<port>-<sandbox id>.<domain>` to that port of a box, one connection per request.
 
-Without such a name the headers E2b-Sandbox-Id and E2b-Sandbox-Port name the port. They work without a setting, and ids
-can be guessed, so such a request must carry the box's access or traffic token. Each box has a traffic token, which
-requests by name need only if it is private: E2B's code interpreter sends no other with its contexts.
+A request without such a host name may name the port by the headers E2b-Sandbox-Id and E2b-Sandbox-Port. They work even
+if no domain is set, and ids can be guessed, so such a request must carry the box's access token or traffic token. A
+request by host name needs the traffic token only if the box's owner made the ports private. Every box has a traffic
+token nevertheless, because E2B's code interpreter sends no other token with its requests about contexts.
 
 HTTP/1.1, streamed in both directions. A websocket is passed through byte for byte once the port has agreed to it.
 """
@@ -47,7 +48,7 @@ _OURS = frozenset((TRAFFIC_TOKEN.encode(), SANDBOX_ID.encode(), SANDBOX_PORT.enc
 _LAST_PORT = 65535
 _BODILESS = (204, 304)
 _SWITCHING = 101
-_LAST_STATUS = 599  # h11 takes what has three digits, our own server sends no other
+_LAST_STATUS = 599  # h11 accepts any three digits; our own server sends none above this
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +100,14 @@ class Names:
 
 
 def by_headers(headers: Headers) -> Target | None:
-    """The port that E2B's headers name; None for none, and for envd, which has paths of its own."""
+    """The port that E2B's headers name; None if they name none, or envd's, which our own routes answer."""
     sid, port = headers.get(SANDBOX_ID, ""), headers.get(SANDBOX_PORT, "")
     number = whole(port, _LAST_PORT) or 0
     return Target(sid, number, by_headers=True) if sid and port and number != ENVD_PORT else None
 
 
 def _refuse(error: ServiceError, headers: Headers) -> Refusal:
-    """The error in the format of E2B's proxy: `{"sandboxId", "message", "code"}`, and `port` if that is at fault."""
+    """The error in the format of E2B's proxy: `{"sandboxId", "message", "code"}`; also `port` if that is at fault."""
     refusal = refuse(error, headers)
     if (named := by_headers(headers)) is not None:
         port, sid = str(named.port), named.sid
@@ -122,11 +123,11 @@ TRAIT = Trait(re.compile(""), opens=True, streams=True, refuse=_refuse)
 
 
 async def answer(request: Request, tunnels: Tunnels, idle_s: float) -> Response:
-    """Start the exchange with the port; it is cut off when no data has moved for `idle_s` seconds.
+    """Start the exchange with the port; cut it off when no data has moved for `idle_s` seconds.
 
     Raises:
         BoxGone, PortClosed, TrafficRefused, MalformedRequest, CapacityError, InfrastructureError.
-        OwnedElsewhere: the request is another node's.
+        OwnedElsewhere: the box is on another node.
     """
     target: Target = request.scope[TARGET]
     if not target.port:
@@ -166,7 +167,7 @@ def _head(request: Request, view: BoxView, target: Target) -> h11.Request:
     """The request as sent to the port. Raises MalformedRequest."""
     scope = request.scope
     headers = [(name, value) for name, value in passed_on(scope["headers"]) if name not in _OURS]
-    if target.by_headers:  # it opens envd, which what runs in the box may not use
+    if target.by_headers:  # the access token opens envd, which programs in the box must not use
         headers = [(name, value) for name, value in headers if name != TOKEN.encode()]
     if view.box.host_mask:
         mask = view.box.host_mask.replace("${PORT}", str(target.port)).encode()
@@ -299,7 +300,7 @@ class _Exchange(Response):
                 raise h11.RemoteProtocolError("it closed the connection")
 
     async def _pass(self, agreed: h11.InformationalResponse, bound: asyncio.Timeout) -> None:
-        """Copy bytes in both directions until one side closes; HTTP is over."""
+        """The port has switched protocols: copy bytes in both directions until one side closes."""
         raw = self._raw
         if raw is None:
             raise h11.RemoteProtocolError("it switched protocols unasked")
@@ -315,6 +316,6 @@ class _Exchange(Response):
 
 
 def _response_headers(answer: h11.Response) -> list[tuple[bytes, bytes]]:
-    """The headers of a response; our own server dates it and frames its body."""
+    """A response's headers for the client, without those that our own server sets: it dates and frames the response."""
     dropped = {b"date", *((b"content-length",) if answer.status_code in _BODILESS else ())}
     return [(name, value) for name, value in passed_on(list(answer.headers)) if name not in dropped]

@@ -39,7 +39,7 @@ class Start(Message):
     pty: Pty | None = None
     tag: str | None = None
     stdin: bool = True
-    """envd's default; SDKs that do not want stdin say so."""
+    """True is envd's default; SDKs that want no stdin send false."""
 
 
 class Selector(Message):

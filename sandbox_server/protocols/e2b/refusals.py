@@ -2,10 +2,10 @@
 
 E2B's Python SDK and its users decide by status, class and words whether to retry:
 
-    500                     is retried, by slime too; so transient errors (no room, a part that is down) are a 500 to
-                            the SDK, which gives up on 503 for good after its own three tries
-    "does not exist"        in the message: never retried; permanent errors contain it
-    502 with these fields   the sandbox is gone for good
+    500                     Retried, by slime too. So the SDK gets 500 for transient errors (no room, a part that is
+                            down); after a 503 it tries three times and gives up for good.
+    "does not exist"        In the message: never retried. Permanent errors contain these words.
+    502 with these fields   The sandbox is gone for good.
 """
 
 from starlette.datastructures import Headers
@@ -17,7 +17,7 @@ from sandbox_server.protocols.e2b.access import BoxGone
 
 _SDK = "e2b-python-sdk"
 _OTHERWISE = {422: 400, 507: 500}
-"""Statuses that E2B's API does not have -> replacement."""
+"""Status that E2B's API does not have -> the status sent instead."""
 
 
 def refuse(error: ServiceError, headers: Headers) -> Refusal:

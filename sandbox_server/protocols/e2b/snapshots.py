@@ -59,7 +59,7 @@ async def list_pages(request: Request) -> Response:
 
 @ROUTER.post("/sandboxes/{sid}/fork")
 async def fork(request: Request, sid: str) -> Response:
-    """201 with an entry for each copy: `sandbox`, or the `error` that it could not be made for."""
+    """201 with an entry for each copy: `sandbox`, or `error` if the copy could not be made."""
     asked = await body_of(request, Fork)
     made = await while_connected(
         request,

@@ -176,7 +176,7 @@ async def logs(request: Request, template_id: str, build_id: str) -> Response:
 
 @ROUTER.get("/templates/aliases/{alias:path}")
 async def alias_of(request: Request, alias: str) -> Response:
-    """The template of this name, if it has a ready build: with this tag, or with any if none is given, as at E2B."""
+    """The template of this name, if it has a ready build with the given tag, or with any tag if none is given."""
     if boxes_of(request).policy.mapped(alias):
         return json_answer({"templateID": alias, "public": True})
     builds, owner, (name, given) = _builds(request), key_owner(request), parsed(alias)
@@ -236,7 +236,7 @@ async def info(request: Request, template_id: str) -> Response:
 
 @ROUTER.delete("/templates/{template_id}")
 async def delete(request: Request, template_id: str) -> Response:
-    """204; running sandboxes of the template live on. A snapshot is deleted by this too."""
+    """204; running sandboxes of the template live on. If the id or name is a snapshot's, deletes that."""
     builds, owner = _builds(request), owner_of_caller(request)
     try:
         template = await builds.find(owner, template_id)

@@ -1,4 +1,4 @@
-"""The watches of this process, bounded: each keeps what its folder held at the last look, 0.6 KB for an entry."""
+"""The watches of this process, and their bounds: each keeps the entries of its folder at the last look, 0.6 KB each."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from sandbox_server.protocols.e2b.connect import Code, ConnectError
 from sandbox_server.sandbox.filesystem import FileInfo
 
 OF_BOX, ENTRIES_OF_BOX = 100, 50_000
-"""Polled watches of a box; entries of all its watches."""
+"""Maximum number of polled watches of a box, and of entries in all its watches."""
 _OF_NODE, _ENTRIES_OF_NODE = 1000, 500_000
 
 
@@ -30,11 +30,12 @@ class Watches:
 
     def __init__(self) -> None:
         self._polled: OrderedDict[str, Watch] = OrderedDict()
-        # weak: a stream whose client leaves before its first frame is never begun, and so never ended
+        # weak references: if the client disconnects before the first frame, the stream's generator never starts, so
+        # its `finally` never drops the watch
         self._streamed: WeakSet[Watch] = WeakSet()
 
     def find(self, sid: str, name: str) -> Watch | None:
-        """The box's polled watch of this id; counts as a query."""
+        """The box's polled watch of this id, which becomes the most recently queried one; None: there is none."""
         watch = self._polled.get(name)
         if watch is None or watch.sid != sid:
             return None
@@ -49,7 +50,7 @@ class Watches:
         for name in own[:-OF_BOX]:
             del self._polled[name]
         entries = sum(len(other.seen) for other in self._polled.values())
-        while len(self._polled) > _OF_NODE or entries > _ENTRIES_OF_NODE:  # boxes that have ended leave some
+        while len(self._polled) > _OF_NODE or entries > _ENTRIES_OF_NODE:  # nothing else removes those of ended boxes
             _, oldest = self._polled.popitem(last=False)
             entries -= len(oldest.seen)
 
@@ -59,10 +60,10 @@ class Watches:
         self.check(watch)
 
     def check(self, watch: Watch) -> None:
-        """Drop other watches of the box, the least recently queried first, until what they hold has room.
+        """Drop other polled watches of the box, least recently queried first, until its watches are within the bound.
 
         Raises:
-            ConnectError: resource_exhausted, and the watch is dropped: this one and the streamed ones hold too much.
+            ConnectError: resource_exhausted: this watch and the streamed ones alone have too many; it is dropped.
 
         """
         entries = sum(len(other.seen) for other in self._streamed if other.sid == watch.sid and other is not watch)

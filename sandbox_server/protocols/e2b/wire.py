@@ -37,7 +37,7 @@ class Network(Message):
     allowPublicTraffic: bool | None = None
     """False: requests to its ports need the traffic token."""
     maskRequestHost: Annotated[str, Field(max_length=300, pattern=r"^[A-Za-z0-9.:_${}-]*$")] = ""
-    """The host name that these requests carry."""
+    """The host name in the requests that its ports get; `${PORT}` stands for the port."""
     rules: dict[str, object] | None = None
     egressProxy: dict[str, object] | None = None
 
@@ -59,7 +59,9 @@ class NewSandbox(Message):
 
 
 def absent(body: NewSandbox) -> str:
-    """Name of a field that asks for a feature which this server lacks; "" for none. Ignoring it would mislead."""
+    """Name of a field that asks for a feature which this server lacks; "" for none. Such a create must be refused: to
+    ignore the field would mislead the client.
+    """
     asked = {
         "iam": body.iam,
         "volumeMounts": body.volumeMounts,

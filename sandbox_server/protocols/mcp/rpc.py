@@ -1,8 +1,9 @@
-"""MCP's messages: JSON-RPC over one POST each, in the protocol's two eras. Pure.
+"""MCP's messages: JSON-RPC with one POST per message, in the protocol's two generations. Pure.
 
-Modern (2026-07-28): every request carries its version and its client's capabilities in `_meta`, and mirrors some fields
-in headers. Legacy (2025-03-26 to 2025-11-25): `initialize` first; a request without a version is one of these. Nothing
-is kept between requests in either: no Mcp-Session-Id is given out, and one that is sent is ignored.
+Modern (2026-07-28): every request carries its version and its client's capabilities in `_meta`, and repeats some fields
+in headers. Legacy (2025-03-26 to 2025-11-25): the client calls `initialize` first; a request without a version counts
+as legacy. The server keeps no state between requests of either: it gives out no Mcp-Session-Id and ignores one that a
+client sends.
 """
 
 import base64
@@ -31,7 +32,7 @@ _SHOWN = 100  # characters of a client's text in an error
 
 
 class RpcError(Exception):
-    """The message is answered with a JSON-RPC error. A policy's mistake is a tool result instead."""
+    """A JSON-RPC error as the response to a message. A policy's mistake gives a tool result instead."""
 
     def __init__(self, code: int, message: str, *, data: object = None, status: int = HTTPStatus.BAD_REQUEST) -> None:
         super().__init__(message)
@@ -84,7 +85,7 @@ def read(value: object, headers: Headers) -> Rpc:
 
 
 def _check_modern(method: str, params: Mapping[str, object], meta: object, headers: Headers) -> None:
-    """Check what a modern request carries besides its method. Raises RpcError."""
+    """Check the `_meta` fields and the headers of a modern request. Raises RpcError."""
     if not isinstance(meta, Mapping):
         raise RpcError(INVALID_PARAMS, "params._meta must be an object.")
     for field, kind in (("protocolVersion", str), ("clientCapabilities", Mapping)):

@@ -129,7 +129,7 @@ class _Socket:
             return None
 
     async def _while_there(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """The result of `work`; None if the client disconnects first, and then `work` is cancelled."""
+        """Return the result of `work`. If the client disconnects first, cancel `work` and return None."""
         working, leaving = asyncio.create_task(work), asyncio.create_task(self._gone.wait())
         try:
             await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -209,7 +209,7 @@ class _Socket:
     async def _ask(
         self, method: str, path: str, body: Mapping[str, object] | None = None, *, query: str = ""
     ) -> tuple[int, dict[str, Any]]:
-        """Send a request of this websocket's key to this server; returns its status and JSON answer."""
+        """Send a request to this server with the websocket's API key; returns the status and the JSON answer."""
         content = b"" if body is None else json.dumps(body).encode()
         asked, status, parts = False, 500, list[bytes]()
 

@@ -41,7 +41,7 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class ListTools:
-    """Describe the tools; no step of the session."""
+    """Describe the tools; this is not a step of the session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def observed(
 
 
 def error(status: int, refused: Mapping[str, object]) -> dict[str, object]:
-    """The refusal of a request as a message, which the client raises as an error."""
+    """A refused request as an error message, which the client raises as an exception."""
     code = "VALIDATION_ERROR" if 400 <= status < 500 else "EXECUTION_ERROR"
     if status in (429, 503):
         code = "CAPACITY_REACHED"
