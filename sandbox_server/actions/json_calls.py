@@ -49,7 +49,7 @@ def understood(written: object) -> Understood:
 
 
 def _decoded(arguments: object) -> object:
-    """The arguments as an object; a text is parsed as JSON, also if it is encoded more than once."""
+    """The arguments as an object; a text is parsed as JSON, up to three times if the result is a text again."""
     for _ in range(3):
         if not isinstance(arguments, str):
             break

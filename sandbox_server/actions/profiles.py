@@ -23,8 +23,8 @@ def headed(tool: str, text: str, profile: str) -> str:
 
 
 def in_seconds(timeout_s: float) -> str:
-    """A command's time limit in words of upstream, which knows whole seconds only.
+    """A command's time limit as text: from 10 s on in whole seconds, because upstream writes only those.
 
-    The limit is what an action's wait for its turn has left of the setting, e.g. 99.987 s, which is "100".
+    The limit is the setting less the action's wait for its turn, for example 99.987 s, which gives "100".
     """
     return str(round(timeout_s)) if timeout_s >= 10 else f"{timeout_s:.2g}"

@@ -23,7 +23,7 @@ def content_of(via: str, tool: str, arguments: Mapping[str, object]) -> str:
 
 
 def unwrapped(observation: str) -> str:
-    """The observation of such an action, without the `<tool_response>` block around its result; keeps a notice."""
+    """The observation of such an action, without the `<tool_response>` tags around its result; a notice stays."""
     before, opening, block = observation.partition(_OPEN)
     return before + unescaped(block.removesuffix(_CLOSE)) if opening and block.endswith(_CLOSE) else observation
 

@@ -96,7 +96,7 @@ class PlainFrame:
 
 
 def interrupt_exit_code(result: ShellResult | None) -> int:
-    """130 for whatever SIGINT ended, whatever code the command returned. Source: OpenHands 0.17."""
+    """130 if SIGINT ended the command, whatever code it returned, or if none was running. Source: OpenHands 0.17."""
     if result is None or result.outcome is ShellOutcome.FINISHED:
         return INTERRUPT_EXIT_CODE
     return result.exit_code

@@ -1,8 +1,8 @@
 """Splits an action's text into its top-level commands, at top-level newlines, by tree-sitter-bash.
 
-The grammar is not bash itself. Text that it does not parse with certainty is left in one piece, which is always right
-for bash and only changes the echo: text with an error or missing node, a heredoc that grammar and bash could read
-differently, a piece that does not parse alone, a text longer than MAX_SPLIT_BYTES.
+The grammar is not bash itself. A text stays in one piece, which is always right for bash and changes only the echo, if
+its parse is uncertain: if it has an error or missing node, a heredoc that the grammar and bash could read differently,
+a piece that does not parse alone, or more than MAX_SPLIT_BYTES.
 """
 
 import re
@@ -12,8 +12,8 @@ import tree_sitter_bash
 from tree_sitter import Language, Node, Parser
 
 MAX_SPLIT_BYTES = 16_384
-# A usual text of that size takes 5 ms. Error recovery (`a=(` over and over) is quadratic, up to 1 s, and useless here.
-# Measured in CPU time of this thread, so that a busy machine splits no differently.
+# Typical text of that size takes 5 ms. Error recovery (`a=(` over and over) is quadratic, up to 1 s, and useless here.
+# The limit is on CPU time of this thread, so that the result does not depend on the machine's load.
 _MAX_PARSE_CPU_S = 0.05
 
 _LANGUAGE = Language(tree_sitter_bash.language())

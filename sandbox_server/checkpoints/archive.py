@@ -228,7 +228,7 @@ def _records(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _escaped(name: bytes) -> bytes:
-    """The name of an attribute as GNU tar writes it: `=` ends the name of a record."""
+    """The name of an attribute as GNU tar writes it, with `=` escaped because that ends the name of a record."""
     return name.replace(b"%", b"%25").replace(b"=", b"%3D")
 
 

@@ -32,19 +32,19 @@ _SAVE = b"".join(
     for part in ("save_begin", "save_variables", "save_settings", "save")
 )
 _OWN, _SAVE_FILE, _SHELL_FILE = "/run/sandbox", "save", "shell"
-# A sourced file does not see the traps DEBUG and ERR. `&&`: passing on a nonzero status must not trigger `set -e` or an
-# ERR trap.
+# The traps are listed first, because a sourced file does not see DEBUG and ERR. `&&` keeps a nonzero status from
+# triggering `set -e` or an ERR trap.
 _SAVE_ACTION = rf"""__sb_status=$?
 \builtin trap -p >| {_OWN}/{_SHELL_FILE}.traps 2> /dev/null || \builtin :
 [[ -t 2 ]] && \builtin :
 \builtin . {_OWN}/{_SAVE_FILE} %s "$__sb_status" "$?" "$@" 2> /dev/null && \builtin :"""
 _RESTORE_ACTION = f"\\builtin shopt -u expand_aliases\n\\builtin . {_OWN}/{_SHELL_FILE} 2> /dev/null && \\builtin :"
 _WHOLE = "__sb_whole"
-"""The script that restores a shell prints it at its end; bash stops reading a script at what it does not understand."""
+"""The script that restores a shell prints this word at its end. If it is missing, bash could not read a part of it."""
 _BOUND = "SANDBOX_CHECKPOINT_TIMEOUT_S"
 _SHELL_BYTES = 8 << 20  # of the shell's state; /run/sandbox, where it is kept in the container, has 16 MB
-_SMALL_BYTES = 256 << 10  # of it, if written from the host: the memory is then the host's
-_LEFT_OUT = 20  # programs and files named in a notice
+_SMALL_BYTES = 256 << 10  # of it, if the host writes it: the memory then counts as the host's
+_LEFT_OUT = 20  # maximum number of programs and files named in a notice
 
 
 async def capture(sandbox: Sandbox, outside: Outside, writing: Writing, *, timeout_s: float) -> tuple[str, ...]:
@@ -124,7 +124,7 @@ async def restore(
     except ExceptionGroup as group:
         full = (error for error in group.exceptions if isinstance(error, SandboxDiskFull))
         raise next(full, _first(group.exceptions)) from group
-    # (an older version's script does not print it)
+    # (scripts of older versions do not have the word)
     return ("a part of the shell's state",) if _WHOLE.encode() in script and _WHOLE not in said else ()
 
 
@@ -219,7 +219,7 @@ def _plain(name: str) -> str:
 
 
 def _first(errors: Sequence[Exception]) -> Exception:
-    """Choose the error to report: first one that blames the container's limits, else the first ServiceError."""
+    """Choose the error to report: the first about the container's limits or a timeout, else the first ServiceError."""
     for error in errors:
         if isinstance(error, SandboxExhausted | SandboxDiskFull):
             return NotForkable(f"there is no room in the container for what reads it: {error.detail}")

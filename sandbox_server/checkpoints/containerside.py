@@ -35,7 +35,7 @@ async def take_files(sandbox: Sandbox, outside: Outside, writing: Writing, timeo
     given = [b"".join(path + b"\0" for path in paths) for paths in (changed.folders, changed.others)] if changed else []
     if sum(map(len, given)) > _GIVEN_BYTES:
         given = []
-    # changed files are given, or found by their time
+    # the host has listed the changed files, or capture.bash finds them by their ctime
     words = ["given", str(len(given[0]))] if given else ["since", (await outside.see(sandbox.container_id)).created_at]
     process = await sandbox.start(["bash", "-c", _CAPTURE, "capture", *words], stdin=bool(given), timeout_s=timeout_s)
     lists = bytearray()

@@ -20,7 +20,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 _THREADS = ThreadPoolExecutor(4, thread_name_prefix="checkpoints")
-_SHARED_BYTES = 8 << 20  # bytes of a checkpoint that is read once for all of its copies
+_SHARED_BYTES = 8 << 20  # a checkpoint of at most this size is read once for all of its copies
 _LISTS_BYTES = 4 << 20  # of names; a larger list means too many files for this method
 
 
@@ -43,8 +43,8 @@ async def take_files(tree: Tree, writing: Writing) -> LeftOut:
     """Write the files and their lists; return what they lack.
 
     Raises:
-        NotShown: too much for this method; nothing was written. As `Writing.add`. OSError, OverflowError: a file cannot
-        be read.
+        NotShown: too much for this method; nothing was written. OSError, OverflowError: a file cannot be read. The
+        errors of `Writing.add`.
     """
     packer, pieces, size, cut = await on_thread(_begun, tree, writing)
     with closing(pieces):

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 _CONNECT_S = 5.0
-_RETRIES = 2  # of one attempt of a request, within its timeout
+_RETRIES = 2  # of a request, within its timeout
 
 
 class ObjectsUnavailable(Exception):

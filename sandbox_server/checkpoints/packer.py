@@ -94,7 +94,7 @@ class Packer:
         else:
             xattrs = _xattrs(files.open(below)) if kind is Kind.FOLDER else {}
             packed = iter([header(_described(path, seen, kind, xattrs=xattrs))])
-        if linked:  # only now, because a file that has vanished has no other names
+        if linked:  # only now: if the file has vanished, no other name can become a link to it
             self._seen[inode] = path
         yield from packed
 
@@ -167,9 +167,9 @@ def _has_holes(seen: os.stat_result) -> bool:
 
 
 def _count_extents(files: Folders, path: bytes) -> None:
-    """The data ranges of a file. Raises NotShown: too many.
+    """Check the number of a file's data ranges. Raises NotShown: too many.
 
-    A file whose holes were stored as bytes could take any size in each copy.
+    They are not stored as one range instead: with its holes as bytes, a file could take any size in each copy.
     """
     with suppress(FileNotFoundError):
         fd = files.read(path)

@@ -39,7 +39,7 @@ class Broken(Exception):
     """A block is missing or damaged."""
 
     def __init__(self, name: str, why: str, *, stays: bool) -> None:
-        """`stays`: reading it again will not help."""
+        """`stays`: whether reading the block again would fail too."""
         super().__init__(why)
         self.name = name
         self.stays = stays
@@ -184,7 +184,7 @@ class Checkpoints:
         return Damaged(str(error))
 
     def drop(self, checkpoint: Checkpoint) -> None:
-        """Remove a checkpoint. Idempotent; if another one has replaced it, that one stays."""
+        """Remove a checkpoint. Idempotent; a newer checkpoint that has replaced it stays."""
         key = (checkpoint.sid, checkpoint.seq)
         if (known := self._known.get(key)) is not None and known.blocks == checkpoint.blocks:
             del self._known[key]

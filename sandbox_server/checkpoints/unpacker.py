@@ -23,7 +23,7 @@ NO_ROOM = "the engine's disk has no room for the restored files; free some, then
 
 
 class Refused(Exception):
-    """The checkpoint cannot be restored by this method. The other method works in spite of what was already done."""
+    """The checkpoint cannot be restored from the host. `containerside` still can, whatever was already written."""
 
 
 @dataclass(frozen=True, slots=True)

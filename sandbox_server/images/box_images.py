@@ -115,7 +115,7 @@ class BoxImages:
         return first.model_copy(update={"sandbox": own, "grader": None})
 
     async def _of_image(self, instance_id: str, named: Collection[str]) -> TaskInstance | None:
-        """The task if it uses the image of these names, else None: clients may use this metadata key for themselves."""
+        """The task if it uses the image of these names, else None: clients may use this metadata key otherwise."""
         try:
             task = await self._task(instance_id)
         except UnknownInstance:

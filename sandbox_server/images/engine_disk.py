@@ -124,7 +124,7 @@ class EngineDisk:
     async def _clear(self) -> None:
         """Remove images, one by one, until usage is below the low mark or no image may be removed."""
         catalogue = await self._catalogue()
-        kept: set[str] = set()  # not removed: in use meanwhile
+        kept: set[str] = set()  # digests of images that could not be removed: they have come into use
         while used_pct(self._path) >= self._marks.low:
             uses = await self._uses.all()
             images = [i for i in await self._runtime.images.stored() if i.digest not in kept]

@@ -29,7 +29,7 @@ class Preparing:
         """The image `name`, made by `make()` if it is not on the engine; concurrent calls share one `make()`.
 
         Raises:
-            As `make`; the next call tries again.
+            The errors of `make`; the next call tries again.
 
         """
         if found := await self._runtime.images.find(name):
@@ -53,7 +53,7 @@ class Preparing:
         """Run `change` in a container of `image` and commit it as `name` with the labels that `change` returns.
 
         Raises:
-            ImageUnavailable, EngineUnavailable, CapacityError, and as `change`.
+            ImageUnavailable, EngineUnavailable, CapacityError, and the errors of `change`.
 
         """
         began = time.monotonic()

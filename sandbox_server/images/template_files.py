@@ -1,8 +1,8 @@
-"""Rewrites the archive that a client uploaded for a COPY step: names in the image, owner and mode. Pure.
+"""Rewrites the archive that a client uploaded for a COPY step: sets names in the image, owner and mode. Pure.
 
-The archive is hostile. Refused are names outside of it, members below one of its links, devices, hard links, and more
-bytes than allowed. A link may have any target, as at E2B: it is copied, not followed, and a RUN step could create it
-too.
+The archive is hostile. It is refused if it has names outside of it, members at or below one of its links, devices, hard
+links, or more bytes than allowed. A link may have any target, as at E2B: it is copied, not followed, and a RUN step
+could create it too.
 """
 
 import functools
@@ -34,7 +34,7 @@ class Copy:
     target: str
     """Absolute path in the image."""
     into: bool
-    """`target` is a folder: a file keeps its name in it."""
+    """Whether `target` is a folder, in which a file keeps its name."""
     uid: int
     gid: int
     mode: int | None = None
@@ -51,7 +51,7 @@ class _Bounded:
         self._refusal = refusal
 
     def read(self, size: int) -> bytes:
-        """At most `size` bytes. Raises MalformedRequest: that is more than the archive may have."""
+        """Return at most `size` bytes. Raises MalformedRequest: the archive has more bytes than allowed."""
         data = self._file.read(min(size, self._left + 1))
         self._left -= len(data)
         if self._left < 0:
@@ -182,7 +182,7 @@ def _ends(glob: str, name: str) -> int:
 
 
 def _any_of(word: str, places: Mapping[str, int]) -> int:
-    """The places of the letters that `[...]` fits."""
+    """The places, as bits, of the letters that `[...]` fits."""
     try:
         letters = re.compile(word)
     except re.error:

@@ -2,7 +2,7 @@
 
 A build is code that a client runs. Its container has a box's limits, network and network rules; its time, its disk
 and the size of its log are bounded. An image is named by a hash of all its inputs and of its owner, so that builds of
-the same inputs share it and no owner gets another one's.
+the same inputs share it and no owner gets another owner's.
 """
 
 import asyncio
@@ -81,11 +81,11 @@ class BuildLimits:
     limits: Limits
     network: str
     build_s: float
-    """All steps together."""
+    """Seconds for all steps together."""
     ready_s: float
-    """The start command becoming ready."""
+    """Seconds for the start command to become ready."""
     copy_bytes: int
-    """Contents of one archive."""
+    """Maximum bytes of the contents of one archive."""
     setuid: bool = False
     """See `ContainerSpec`."""
 
@@ -151,9 +151,9 @@ class TemplateImages:
         bounds: BuildLimits,
         tell: Tell,
     ) -> Result:
-        """The image of `recipe` on `base`, and what its boxes need; built if the engine does not have it.
+        """Return the image of `recipe` on `base`, with what its boxes need; build it if the engine does not have it.
 
-        `inherited`: of the template that `base` belongs to.
+        `inherited`: the result of the template that `base` belongs to.
 
         Raises:
             StepFailed: the recipe is to blame. ImageUnavailable, InfrastructureError, CatalogueUnavailable.
@@ -162,7 +162,7 @@ class TemplateImages:
         name = _name(recipe, base, inherited, owner, sums, bounds.network)
         found = await self._runtime.images.find(name)
         if found is None:
-            archive = partial(self._store.file, template_id)  # one at a time: together they may have gigabytes
+            archive = partial(self._store.file, template_id)  # read one at a time: together they may have gigabytes
             await self._make(name, recipe, base, inherited, archive, owner, bounds, tell)
         else:
             await tell("The image exists: its steps are not run again.")
@@ -203,7 +203,7 @@ class TemplateImages:
             await self._runtime.images.commit(sandbox.container_id, name, {OWNER_LABEL: owner or "-"})
 
     async def _sums(self, recipe: Recipe, template_id: str) -> dict[str, str]:
-        """SHA-256 of the archives that the recipe copies, by the client's hash."""
+        """The client's hash -> SHA-256 of each uploaded archive. Raises StepFailed: the recipe copies a missing one."""
         known = await self._store.file_sums(template_id)
         for number, step in enumerate(recipe.steps, 1):
             if step.kind == "COPY" and step.files_hash not in known:
@@ -304,7 +304,7 @@ class TemplateImages:
         place = scene.at(scene.expanded(target))
         told = await _run(scene, _WHOSE, "root", "/", str(number), shown, U=owner, G=group, T=place)
         try:
-            if not _TOLD.fullmatch(told.strip()):  # the image's own id, which may be anything
+            if not _TOLD.fullmatch(told.strip()):  # printed by the image's own `id`, which may print anything
                 raise ValueError(told[:100])
             uid, gid, missing = (int(line) for line in told.split())
             bits = int(mode, 8) & 0o7777 if mode else None

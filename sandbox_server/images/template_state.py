@@ -10,7 +10,7 @@ from sandbox_server.errors import MalformedRequest
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _MOST_ENV = 1 << 20  # characters; Linux passes 2 MB to a program, arguments included
-_LONGEST_WORD = (128 << 10) - 1  # of a program's argument or environment variable, as Linux has it
+_LONGEST_WORD = (128 << 10) - 1  # bytes of one argument or environment variable, by Linux
 _VARIABLE = re.compile(r"\\(.)|\$(?:(\w+)|\{(\w+)\})", re.DOTALL)
 
 
@@ -25,7 +25,7 @@ class StepState:
     workdir: str
 
     def expanded(self, text: str) -> str:
-        """`text` with its variables replaced; unknown ones are empty. Raises MalformedRequest: that is too long."""
+        """`text` with its variables replaced; unknown ones are empty. Raises MalformedRequest: it gets too long."""
         parts, end, size = list[str](), 0, 0
         for found in _VARIABLE.finditer(text):
             parts += text[end : found.start()], found[1] or self._value(found[2] or found[3])
@@ -42,7 +42,7 @@ class StepState:
         return self.env.get(name, self.inherited.get(name, default))
 
     def at(self, path: str) -> str:
-        """`path` as an absolute one."""
+        """`path` as an absolute path; a relative one starts at the working folder."""
         return posixpath.normpath(posixpath.join(self.workdir, path))
 
     def apply(self, step: Step) -> None:

@@ -109,7 +109,7 @@ class Workspaces:
         return replace(made, digest=made.labels[_DIGEST_LABEL])
 
     async def boxed(self, instance: TaskInstance) -> ImageInfo:
-        """The image that a box of the task's image starts from, with what a session would see; makes it if necessary.
+        """The image that a box of the task's image starts from; it has what a session sees. Makes it if necessary.
 
         Without a repository in the work directory there can be no sessions; then only the hidden paths are removed.
 
@@ -200,7 +200,7 @@ class Workspaces:
         return await self._freeze(instance, await self._task_image(instance, base), name, self._seal)
 
     async def _make(self, instance: TaskInstance, base: ImageInfo, name: str) -> ImageInfo:
-        if instance.carried:  # from the task's image: no layer of a session's image has ever held the tests
+        if instance.carried:  # from the task's image, so that no layer of the session's image has the tests
             return await self._freeze(instance, base, name, self._open_carried)
         opening = partial(self._open, base)
         if instance.grader is not None and not instance.localizes:
@@ -259,7 +259,7 @@ class Workspaces:
 
 
 def for_gradings_only(image: ImageInfo) -> bool:
-    """Whether it is a sealed image that was not prepared for sessions, so that it contains hidden tests."""
+    """Whether the image is sealed but not prepared for sessions: such an image contains hidden tests."""
     return _DIGEST_LABEL in image.labels and TASK_IMAGE_LABEL not in image.labels
 
 

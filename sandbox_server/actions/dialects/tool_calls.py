@@ -3,9 +3,8 @@
 Calls of `bash` run in parallel, each in a fresh shell. If a call of a turn uses the persistent shell (`execute_bash`)
 or the editor (`str_replace_editor`), all calls of the turn run in the policy's order, one after another. A malformed
 call gets an error in its place and does not affect the others. Calls inside `<think>` are ignored. The answer of a code
-search (`<files>` and the like, or a call of `localization_finish`, `result` or `finish`) runs nothing: it is recorded
-by being in the journal, and read when the session is graded. Whether a turn without calls is an answer is decided
-elsewhere (`scoring.answering`).
+search (`<files>` and the like, or a call of `localization_finish`, `result` or `finish`) runs nothing: the journal has
+it, and the grading reads it there. `scoring.answering` decides whether a turn without calls is an answer.
 """
 
 import json
@@ -20,7 +19,7 @@ from sandbox_server.actions.profiles import PLAIN
 from sandbox_server.actions.tool_responses import OVER, Reply, blocks
 
 MAX_CALLS = 64
-"""Limit per turn; a longer turn gets one error for all of it, so that parsing stays linear."""
+"""Limit per turn; a turn with more calls gets a single error, so that parsing stays linear."""
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _TAG = re.compile("</?tool_call>")
 _SPACE = re.compile(r"\s*")
@@ -108,7 +107,7 @@ def _without_thoughts(text: str) -> str:
     if end < 0:
         return "" if opened else text
     if not opened and text.rfind(_OPEN, 0, end) > text.rfind(_CLOSE, 0, end):
-        return text  # it is inside a call, as part of an argument
+        return text  # the tag is inside a call, as part of an argument
     return text[end + len("</think>") :]
 
 
@@ -145,7 +144,7 @@ def _why(error: Exception) -> str:
 
 
 def _is_tagged(text: str) -> bool:
-    """Whether a turn without calls has an answer in tags; if none is asked for, the policy has ended its work."""
+    """Whether a turn without calls has an answer in tags; in a task that asks for none, this ends the policy's work."""
     said = _without_thoughts(text)
     starts = ((said.find(f"<{tag}>"), tag) for tag in _ANSWER_TAGS)
     return any(start >= 0 and said.find(f"</{tag}>", start) >= 0 for start, tag in starts)

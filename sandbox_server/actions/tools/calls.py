@@ -35,7 +35,7 @@ class Calls:
             seen.append(await self._one(one, replace(context, command_timeout_s=left_s), first=not seen))
         ended = [one for one in seen if one.exit_code is not None]
         exit_code = next((one.exit_code for one in ended if one.exit_code), 0 if ended else None)
-        # the outcome of a single call, or of several the first that needs the policy's attention
+        # the first outcome that needs the policy's attention
         outcome = next((one.outcome for one in seen if one.outcome != "finished"), "finished")
         return Observation(blocks([one.text for one in seen]), exit_code, any(one.timed_out for one in seen), outcome)
 

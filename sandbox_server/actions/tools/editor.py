@@ -124,7 +124,7 @@ class _Editing:
         return edits.invalid("path", self.path, hint)
 
     async def _require_parent(self) -> None:
-        """Upstream makes no folders; the sandbox would."""
+        """Refuse a path whose folder is missing, as upstream does; the sandbox would create the folder."""
         try:
             await self.context.sandbox.read_file(str(self.path.parent), max_bytes=0, user=self._user)
         except IsADirectoryError:

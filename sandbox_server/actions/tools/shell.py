@@ -17,7 +17,7 @@ from sandbox_server.actions.split import split_commands
 from sandbox_server.sandbox.base import ShellOutcome, ShellResult
 
 _FRAMES: dict[str, ShellFrame] = {OPENHANDS: OpenHandsFrame(), PLAIN: PlainFrame()}
-# Upstream's pause on an empty command and on text for a running one.
+# Seconds that upstream waits after an empty command, and after text for a running command.
 _POLL_S = 5.0
 # Even if an action's time is just over, its command is started, so that its timeout is shown like any other.
 _LEAST_TIMEOUT_S = 0.1
@@ -57,7 +57,7 @@ class ExecuteBash:
         return self._observe(context, text, last.exit_code, last, timed_out=timed_out)
 
     async def _run_pieces(self, command: str, context: ToolContext) -> list[tuple[str, ShellResult]]:
-        """Run the top-level commands one by one up to the first that does not end with 0, in one action's time."""
+        """Run the top-level commands one by one, up to the first that does not end with 0, within the action's time."""
         pieces = split_commands(command) if context.profile == OPENHANDS else [command]
         began = time.monotonic()
         soft_s = context.soft_timeout_s
