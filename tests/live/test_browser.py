@@ -128,7 +128,7 @@ def test_a_login(page: Any) -> None:
     page.goto(f"/ui/sessions?run={RUN}")
     page.get_by_label("API key").fill("no such key")
     page.get_by_role("button", name="Log in").click()
-    assert "none of the keys" in page.get_by_role("alert").inner_text()
+    assert "This API key is not valid" in page.get_by_role("alert").inner_text()
     page.get_by_label("API key").fill(KEY)
     page.keyboard.press("Enter")
     page.wait_for_url(f"**/ui/sessions?run={RUN}")
@@ -184,7 +184,7 @@ def test_a_rollout(page: Any, client: Client, tmp_path: Path) -> None:
     page.get_by_role("columnheader", name="Lasted").and_(page.locator("[aria-sort=descending]")).wait_for()
     page.get_by_label("Instance").fill("no-such")
     page.get_by_role("button", name="Show").click()
-    page.get_by_text("No session fits.").wait_for()
+    page.get_by_text("No sessions found.").wait_for()
 
     page.goto("/ui/actions")
     page.get_by_label("Words").fill("readme* onerror")

@@ -97,7 +97,7 @@ def test_a_model_that_is_slow_between_actions(server: Server) -> None:
     seen = server.get("/v1/overview?run=gaps")
     assert 600 < seen["wall"]["seconds"]["model"] < 660 and seen["wall"]["gap_s"] > 60
     assert re.fullmatch("Sandboxes wait [23][0-9]{2} s for each action of the policy.", seen["findings"][0]["why"])
-    leads(server, "gaps", session_of(sids), to="of the model")
+    leads(server, "gaps", session_of(sids), to="waiting for the model")
 
 
 def test_an_instance_whose_gold_fails(server: Server, sample_instances: dict[str, dict[str, Any]]) -> None:
