@@ -5,16 +5,16 @@ __sb_save_descriptors() {
   builtin compgen -f "/proc/$$/fd/" >| "$__sb_file.list"
   builtin mapfile -t __sb_list < "$__sb_file.list"
   for __sb_name in "${__sb_list[@]}"; do
-    [[ -e $__sb_name ]] || builtin continue # the descriptor that listed them
+    [[ -e $__sb_name ]] || builtin continue # compgen's own descriptor of this folder, closed again
     __sb_name=${__sb_name##*/}
     if ((__sb_name > 2)); then
       [[ /proc/$$/fd/$__sb_name -ef /dev/tty || /proc/$$/fd/$__sb_name -ef /proc/$$/fd/255 ]] && builtin continue
       ((__sb_name < 10 || !__sb_held)) || { __sb_held=0 && builtin continue; } # stderr as it was
-      # ours: this file and its list
+      # the service's own: this script and the list
       [[ /proc/$$/fd/$__sb_name -ef /dev/null || /proc/$$/fd/$__sb_name -ef /run/sandbox/save ]] && builtin continue
       [[ /proc/$$/fd/$__sb_name -ef "$__sb_file.list" ]] && builtin continue
       __sb_open+=" $__sb_name"
-    elif ((__sb_name != 2)) && [[ ! -t $__sb_name ]]; then # (2 is our caller's)
+    elif ((__sb_name != 2)) && [[ ! -t $__sb_name ]]; then # (the caller has redirected 2)
       __sb_open+=" $__sb_name"
     fi
   done
@@ -34,9 +34,9 @@ __sb_save() {
     builtin printf '\n'
     builtin hash >| /dev/null 2>&1 && builtin hash -l
     __sb_save_history "$__sb_nonce"
-    __sb_save_limits # after what writes files
+    __sb_save_limits # after all that writes files, which a limit could prevent
     builtin alias -p
-    builtin printf 'builtin trap - EXIT\n' # rc.bash's
+    builtin printf 'builtin trap - EXIT\n' # set by rc.bash
     __sb_save_functions
     # from here on, a function of the policy may shadow any builtin
     __sb_save_options

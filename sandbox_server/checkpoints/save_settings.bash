@@ -1,14 +1,14 @@
-# Print what recreates the rest of a shell.
+# Functions that print commands which recreate a shell's folders, limits, history, functions and options.
 
 __sb_save_folders() {
-  # one by one, because a folder's name may have line feeds
+  # one folder per call, because a folder's name may have line feeds
   __sb_list=()
   while builtin dirs -l "+${#__sb_list[@]}" >| "$__sb_file.list"; do
     builtin mapfile __sb_lines < "$__sb_file.list"
     builtin printf -v __sb_name %s "${__sb_lines[@]}"
     __sb_list+=("${__sb_name%$'\n'}")
   done
-  # a removed folder is created for a moment, to be entered; its parent keeps its times
+  # if the working folder was removed, it is created, entered and removed again; its parent keeps its times
   builtin printf '__sb_name=%q\n' "${__sb_list[0]}"
   builtin printf '%s\n' \
     'builtin cd -- "$__sb_name" || {' \
@@ -43,7 +43,7 @@ __sb_save_history() {
   HISTTIMEFORMAT=
   builtin history 1 >| "$__sb_file.list"
   builtin mapfile -t __sb_list < "$__sb_file.list"
-  if [[ ${__sb_list[0]-} == *"/run/sandbox/save $1 "* ]]; then # this
+  if [[ ${__sb_list[0]-} == *"/run/sandbox/save $1 "* ]]; then # the action that runs this script
     __sb_name=${__sb_list[0]%%[!0-9 ]*}
     builtin history -d "$((__sb_name))"
   fi
@@ -61,7 +61,7 @@ __sb_save_history() {
 }
 
 __sb_save_functions() {
-  builtin printf 'builtin shopt -s extglob\n' # their bodies may need it to be read
+  builtin printf 'builtin shopt -s extglob\n' # bash may need it to read the functions' bodies
   builtin local __sb_coproc=
   builtin local -a __sb_theirs
   __sb_theirs=()
@@ -85,8 +85,8 @@ __sb_save_functions() {
   done
 }
 
-# Prints the function $__sb_name. Bash prints `coproc cat` as `coproc COPROC cat`, which would run COPROC: the name is left out
-# if bash then still prints the same. It does not if the function also has these words in a text.
+# Prints the function $__sb_name. Bash prints `coproc cat` as `coproc COPROC cat`, which would run COPROC. So COPROC is left
+# out, unless the function would then print differently, because it also has these words in a string.
 __sb_save_with_coproc() {
   builtin local __sb_was __sb_now
   builtin declare -f -- "$__sb_name" >| "$__sb_file.list"
@@ -102,7 +102,7 @@ __sb_save_with_coproc() {
   builtin printf %s "$__sb_now"
 }
 
-# Leaves the options of `set` that act on this script too to `__sb_late`.
+# Options of `set` that would act on the restoring script too are not printed, but collected in `__sb_late`.
 __sb_save_options() {
   builtin local __sb_on= __sb_off= __sb_set=
   builtin shopt -p >| "$__sb_file.list"

@@ -1,4 +1,4 @@
-# Prints what recreates the variables in a shell that has others, and removes its functions and aliases.
+# Prints commands that remove the variables, functions and aliases of another shell and recreate this shell's variables.
 __sb_save_variables() {
   # what bash itself sets, and what rc.bash sets before each prompt
   builtin local __sb_not=' BASH BASHOPTS BASHPID BASH_ALIASES BASH_ARGC BASH_ARGV BASH_ARGV0 BASH_CMDS BASH_COMMAND'
@@ -24,7 +24,7 @@ __sb_save_variables() {
   __sb_lines=() # or they would be listed
   builtin declare -p >| "$__sb_file.list"
   builtin mapfile -t __sb_lines < "$__sb_file.list"
-  for __sb_name in "${__sb_lines[@]}"; do # (a line of a value does no harm)
+  for __sb_name in "${__sb_lines[@]}"; do # (a line inside a value, taken for a declaration, does no harm)
     [[ $__sb_name == 'declare -'[-rtx]' '*=* ]] && builtin continue # nearly all
     if [[ $__sb_name != *=* && $__sb_name == 'declare -'+([a-zA-Z-])' '+([a-zA-Z0-9_]) ]]; then
       __sb_list+=("${__sb_name##* }") # declared without a value: `compgen` does not list these
@@ -45,7 +45,7 @@ __sb_save_variables() {
     __sb_opt=${__sb_lines[0]#declare -}
     __sb_opt=${__sb_opt%% *}
     __sb_lines[0]=${__sb_lines[0]#"declare -$__sb_opt "}
-    # these attributes may be newer than the value, and would change it
+    # set after the value: these attributes may be newer than the value, and would change it
     __sb_kept=${__sb_opt//[ilucr]}
     # (`nocasematch` takes an `a` for an `A`, but not here)
     [[ ${__sb_opt%%A*} == "$__sb_opt" ]] || __sb_save_table "$__sb_name"
@@ -65,9 +65,9 @@ __sb_save_variables() {
   done
 }
 
-# For the associative array $1, whose declaration without attributes is in __sb_lines: prints what prepares an array with
-# as many buckets, and orders the keys in __sb_lines so that the copy lists them as this shell does.
-# Bash lists keys by bucket, and first the newest key of a bucket. From 5.1 on, an array has 128 buckets if it was another
+# For the associative array $1, whose declaration without attributes is in __sb_lines: prints commands that make an array
+# with as many buckets, and orders the keys in __sb_lines so that the copy lists them in the same order.
+# Bash lists keys by bucket, and within a bucket the newest key first. From 5.1 on, an array has 128 buckets if it was another
 # variable before, else 1,024, and grows fourfold when a key is added to twice as many keys as buckets. It never shrinks.
 __sb_save_table() {
   # global, because a local array always has 1,024, or with `localvar_inherit` 128
@@ -78,8 +78,8 @@ __sb_save_table() {
   builtin local __sb_words='([tango]= [lima]= [alpha]= [juliett]= [sierra]= [kilo]= [echo]= [xray]= [papa]= [uniform]= [november]= [zulu]=)'
   builtin printf -v __sb_elements %s "${__sb_lines[@]}"
   if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 501)); then
-    # An emptied local copy keeps its buckets, and the order of some words shows how many. There is none of a read-only
-    # array; but it gets no further keys, so it is enough that its own come in this order.
+    # A local copy keeps its number of buckets when it is emptied, and the order of some words then shows that number. A
+    # read-only array cannot be copied; but it gets no further keys, so it is enough if its own keys come in this order.
     builtin local -n "__sb_array=$1"
     if builtin local -I -- "$1"; then builtin eval "$1=$__sb_words"; else __sb_own=1; fi
     __sb_order=${!__sb_array[*]} __sb_count=${#__sb_array[@]}
