@@ -10,8 +10,10 @@ from bench import (
     actions,
     boxes,
     containers,
+    direct,
     forks,
     gradings,
+    history,
     imports,
     judging,
     machine,
@@ -30,7 +32,9 @@ ROOT = Path(__file__).resolve().parent.parent
 SUBJECTS = {
     "imports": imports.measure,
     "actions": actions.alone,
+    "direct": direct.measure,
     "start_cold": starts.cold,
+    "history": history.measure,
     "start_warm": starts.warm,
     "start_group": starts.groups,
     "gradings": gradings.measure,
@@ -44,7 +48,7 @@ SUBJECTS = {
     "ui": ui.measure,
 }
 """Measured in this order."""
-_WHOLE_ALONE = ("search", "boxes", "fork", "neighbours", "ui")
+_WHOLE_ALONE = ("history", "search", "boxes", "fork", "neighbours", "ui")
 """Too long for a quick run; `--only` measures them there too."""
 
 

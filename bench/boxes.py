@@ -6,6 +6,7 @@ import time
 from statistics import median
 
 from bench import machine
+from bench.direct import BY_ENGINE, ENGINE_WAY
 from bench.peer import Peer, PeerFailed
 from bench.results import Figure, Side
 from bench.samples import image_of, sample
@@ -30,12 +31,15 @@ async def measure(bench: Bench) -> None:
         "SANDBOX_BOX_TEMPLATES": json.dumps({"base": image_of(one.row)}),
         "SANDBOX_MAX_SESSIONS": str(POLLED + 16),
     }
-    ours, plain = Peer("e2b", "e2b"), Peer("e2b", "e2b")
+    ours, stream, plain = Peer("e2b", "e2b"), Peer("e2b", "e2b"), Peer("e2b", "e2b")
     async with served(bench, [one.row], **settings) as server, stub() as nothing:
         try:
             await ours.ask("open", url=server.process.url, n=1)
             await plain.ask("open", url=nothing, n=1)
-            await _commands(bench, ours, plain)
+            async with served(bench, [one.row], **settings, **BY_ENGINE) as by_engine:
+                await stream.ask("open", url=by_engine.process.url, n=1)
+                await _commands(bench, ours, stream, plain)
+                await stream.close()
             await _upload(bench, ours, server)
             created = await ours.ask("open", url=server.process.url, n=POLLED - 1, timeout_s=300)
             bench.add(Figure("e2b_create_ms", "ms", Side.median(created["ms"]), note="four at a time"))
@@ -43,17 +47,18 @@ async def measure(bench: Bench) -> None:
         except PeerFailed as error:
             bench.miss("boxes: the E2B SDK", error)
         finally:
-            await asyncio.gather(ours.close(), plain.close())
+            await asyncio.gather(ours.close(), stream.close(), plain.close())
 
 
-async def _commands(bench: Bench, ours: Peer, plain: Peer) -> None:
-    took: dict[str, list[float]] = {"ours": [], "stub": []}
+async def _commands(bench: Bench, ours: Peer, stream: Peer, plain: Peer) -> None:
+    took: dict[str, list[float]] = {"ours": [], "stream": [], "stub": []}
     for _ in range(bench.of(10, 3)):
-        for name, peer in (("ours", ours), ("stub", plain)):
+        for name, peer in (("ours", ours), ("stream", stream), ("stub", plain)):
             took[name] += (await peer.ask("run", command="true", times=_FIRST + 50))["ms"][_FIRST:]
     own = median(took["stub"])
+    fifos, engine = (Side.median([ms - own for ms in took[name]]) for name in ("ours", "stream"))
     bench.add(
-        Figure("e2b_true_ms", "ms", Side.median([ms - own for ms in took["ours"]]), note="without the SDK's own cost"),
+        Figure("e2b_true_ms", "ms", fifos, engine, ENGINE_WAY, "without the SDK's own cost"),
         Figure("e2b_sdk_ms", "ms", Side.median(took["stub"]), note="the SDK against a stub that answers at once"),
         Figure("e2b_true_p99_ms", "ms", Side.p99(took["ours"]), note="the SDK's own cost included"),
     )

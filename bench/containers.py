@@ -14,18 +14,20 @@ class DockerFailed(RuntimeError):
     """A docker command failed or did not end; has its output."""
 
 
-async def docker(*arguments: str, timeout_s: float = _TIMEOUT_S, check: bool = True) -> str:
-    """Run a docker command and return its output.
+async def docker(*arguments: str, timeout_s: float = _TIMEOUT_S, check: bool = True, stdin: bytes | None = None) -> str:
+    """Run a docker command, with `stdin` as its input, and return its output.
 
     Raises:
         DockerFailed: exit code other than 0 (with `check`), or it did not end in time.
 
     """
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec("docker", *arguments, stdout=pipe, stderr=pipe)
+    process = await asyncio.create_subprocess_exec(
+        "docker", *arguments, stdin=None if stdin is None else pipe, stdout=pipe, stderr=pipe
+    )
     try:
         async with asyncio.timeout(timeout_s):
-            out, err = await process.communicate()
+            out, err = await process.communicate(stdin)
     except TimeoutError:
         raise DockerFailed(f"docker {' '.join(arguments)}: did not end within {timeout_s:g} s") from None
     finally:

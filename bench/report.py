@@ -64,6 +64,10 @@ than 15 % of its CPUs.
   is the number of our measurements. A ratio is ours / peer: below 1 we are faster or smaller.
 - Our side is timed in the client, over HTTP on loopback: aiohttp with keep-alive connections, veRL's own client
   library. `client_ms` is the cost of the same calls to a stub that answers at once; it is not subtracted.
+- Where the peer is "the engine's stream", a second server of ours with SANDBOX_FIFO_DIR=off is measured in turns with
+  the first. `action_cpu_ms` is the CPU time of server, Redis, container and engine, without the client's.
+- `prepare_history_s` is the stage `prepare` of a start whose image no node has seen: what lies past HEAD is removed,
+  and the tree is stored as the base of the session's patch.
 - SWE-ReX, mini-swe-agent and the SWE-bench harness are timed inside their own process, `docker` as its command-line
   client.
 - SWE-ReX's Docker deployment starts from the sample image with its server already in it (`sandbox-bench/swerex`);

@@ -114,17 +114,18 @@ async def served(bench: Bench, rows: Sequence[dict[str, Any]], **settings: str) 
     In a quick run all subjects with the same settings share one server, which has all rows and keeps running.
     """
     if not bench.quick:
-        async with _own(rows, settings) as server:
+        async with own_server(rows, settings) as server:
             yield server
         return
     shared = repr(settings)
     if shared not in bench.servers:
-        bench.servers[shared] = await bench.until_end.enter_async_context(_own(every_row(), settings))
+        bench.servers[shared] = await bench.until_end.enter_async_context(own_server(every_row(), settings))
     yield bench.servers[shared]
 
 
 @asynccontextmanager
-async def _own(rows: Sequence[dict[str, Any]], settings: Mapping[str, str]) -> AsyncIterator[Served]:
+async def own_server(rows: Sequence[dict[str, Any]], settings: Mapping[str, str]) -> AsyncIterator[Served]:
+    """Serve these rows during the block by a server that no other subject uses."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         rows_file = write_rows(rows, Path(folder))
         with local_server(rows_file, settings) as process:
