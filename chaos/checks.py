@@ -14,8 +14,9 @@ from chaos.processes import ChaosFailed
 from chaos.rollout import EXPECTED, LINES, Rollout, numbers, without_repeats
 
 _ANSWERS_S = 60.0
-_REAPED_S = 20.0
-"""For running gradings and removals to end, and one pass of the reaper, whose period is 2 s."""
+_REAPED_S = 60.0
+"""For running gradings and removals to end, and one pass of the reaper, whose period is 2 s. A leak stays for ever; a
+removal takes tens of seconds where the engine of a busy host has many to do."""
 
 
 async def lost_actions(fleet: Fleet, rollouts: Sequence[Rollout], gap: tuple[float, float]) -> list[str]:
