@@ -1,11 +1,15 @@
 #!/bin/sh
-# Runs the tests: most in parallel, then beside each other alone those that no others may run beside, and one by one those
-# that need the machine to themselves (`conftest.py`). The second kind mostly waits: the unit tests run in the CPU time that
-# it leaves, in two processes, with a lower priority and a cache of their own, because pytest's knows one run at a time. They do
-# not run twice.
-# Arguments go to each run of pytest; TEST_WORKERS is the number of parallel tests: four more than CPUs, because most tests wait.
-# If only a few tests failed, they run once more, alone and after all others, and are reported as unsteady. Find the cause:
-# such a test needs more of the machine than it may, or conflicts with another one. A failed collection is no such test.
+# Runs the tests in three rounds; `conftest.py` lists the tests of the last two.
+# 1. Most tests, in parallel.
+# 2. `apart`: tests that cannot run beside those of round 1, two at a time. They mostly wait, so the unit tests (`pure`)
+#    run beside them, in two processes with a lower priority. The unit tests have a pytest cache of their own, because a
+#    cache supports one run at a time.
+# 3. `alone`: tests that need the machine to themselves, one by one.
+# Arguments go to each run of pytest. TEST_WORKERS is the number of parallel tests in round 1; by default four more than
+# CPUs, because most tests wait.
+# If at most 15 tests failed, unit tests not counted, they run once more, one by one. Those that pass then are UNSTEADY:
+# they need more of the machine than they may, or conflict with another test. Find the cause. After a failed collection
+# nothing runs again.
 set -u
 cd "$(dirname "$0")/.."
 unset PYTHONDONTWRITEBYTECODE # otherwise each server that a test starts would compile all our modules

@@ -1,9 +1,10 @@
 #!/bin/sh
-# Runs a command with a client from PyPI in an image: scripts/with-client.sh NAME PACKAGE==RELEASE COMMAND...
+# Builds an image with a client from PyPI, then runs a command: scripts/with-client.sh NAME PACKAGE==RELEASE COMMAND...
 #
-# For clients that need a newer Python than Debian 12 has; the image is made of Debian 13's packages by mmdebstrap. The client is
-# in /opt/NAME, by uv, as pip tries each release of some dependencies. Certificates of the host are trusted. SANDBOX_TEST_NAME names
-# the image. Needs root and a Docker engine.
+# For clients that need a newer Python than Debian 12 has: mmdebstrap makes the base from Debian 13's packages. uv installs
+# the client in /opt/NAME; pip would try each release of some dependencies. The image trusts the host's certificates. The
+# command gets the image's name in the variable SANDBOX_TEST_NAME, with NAME in upper case. Needs a Docker engine, and
+# root to make the base.
 set -eu
 here=$(dirname "$0")
 name=$1 package=$2

@@ -1,4 +1,4 @@
-"""Blocks of code in the documents, and transcripts among them: what a reader types, and what should come back."""
+"""Reads the code blocks of the documents, and plays transcripts: types their commands and compares the output."""
 
 import re
 import shlex
@@ -31,7 +31,7 @@ class Block:
 
 
 def blocks(page: str, heading: str = "") -> list[Block]:
-    """The blocks of a page, or those below the heading that begins so, up to the next one of any level."""
+    """The blocks of a page whose nearest heading above begins with `heading`; "": all blocks."""
     found: list[Block] = []
     above, language, begin, text = "", None, 0, ""
     for number, line in enumerate((ROOT / page).read_text().splitlines(keepends=True), 1):
@@ -47,7 +47,10 @@ def blocks(page: str, heading: str = "") -> list[Block]:
 
 
 def typed(transcript: str) -> Iterator[tuple[str, str, str]]:
-    """(command, remark, output) for each line after a `$` prompt; a command goes on while a quote is open."""
+    """(command, remark, output) for each `$` prompt. The remark follows `  # ` in the command's line.
+
+    A command with an open quote continues on the next line.
+    """
     for entry in re.split(r"^\$ ", transcript, flags=re.MULTILINE)[1:]:
         lines = entry.splitlines(keepends=True)
         command = lines.pop(0)
@@ -66,10 +69,10 @@ def _is_whole(command: str) -> bool:
 
 
 def learn(printed: str, said: str, known: Mapping[str, str]) -> dict[str, str]:
-    """Compare what the document prints with what was said; return the sids that it prints -> the real ones.
+    """Compare the document's output `printed` with the real one, `said`; return the document's sids -> the real ones.
 
-    Any time and any hash will do, `...` stands for anything, and lines may be broken elsewhere. The first time that a
-    sid is printed any will do too, from then on that one. Raises AssertionError: something else was said.
+    Times, hashes and the places of line breaks may differ, and `...` matches any text. A sid of the document matches
+    any real sid at its first occurrence, and the same one from then on. Raises AssertionError: the outputs differ.
     """
     sids = dict(known)
     pattern, end = "", 0
@@ -103,10 +106,10 @@ def play(
     known: Mapping[str, str] | None = None,
     meanwhile: Mapping[str, Callable[[Mapping[str, str]], object]] | None = None,
 ) -> dict[str, str]:
-    """Type the commands of a transcript and compare what comes back; return the sids of the document -> the real ones.
+    """Run a transcript's commands in `shell` and compare their output; return the document's sids -> the real ones.
 
-    `known` has sids that the transcript begins with. `meanwhile` does what a remark beside a command says that the
-    reader did before ("after ..."); it is called with the sids so far.
+    `known`: sids that are known before the first command. `meanwhile`: remark -> function. A remark "after ..." beside
+    a command says what the reader did before it; its function does that, given the sids known so far.
     """
     sids = dict(known or {})
     commands = list(typed(block.text))

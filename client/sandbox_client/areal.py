@@ -22,7 +22,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class SandboxWorkflow(RolloutWorkflow):  # type: ignore[misc]  # AReaL is not installed where types are checked
-    """One session for each episode. A fault of the service, a masked reward too, rejects the trajectory (None)."""
+    """Runs each episode in its own session. If the service fails or masks the reward, the trajectory is rejected."""
 
     def __init__(
         self,
@@ -34,7 +34,11 @@ class SandboxWorkflow(RolloutWorkflow):  # type: ignore[misc]  # AReaL is not in
         url: str | None = None,
         run: str | None = None,
     ) -> None:
-        """`gconfig` and `tokenizer` (or its path) as in AReaL's own workflows; `max_tokens` bounds a trajectory."""
+        """`gconfig` and `tokenizer` (or its path): as in AReaL's own workflows.
+
+        `max_tokens`: no further turn begins once prompt, turns and observations have this many tokens; the last turn
+        may go beyond.
+        """
         if isinstance(tokenizer, str):
             from areal.utils.hf_utils import load_hf_tokenizer  # noqa: PLC0415  # like AReaL: imported only when needed
 
@@ -45,7 +49,7 @@ class SandboxWorkflow(RolloutWorkflow):  # type: ignore[misc]  # AReaL is not in
         self._of = (url, run)
 
     async def arun_episode(self, engine: Any, data: dict[str, Any]) -> dict[str, torch.Tensor] | None:
-        """Play and grade one episode; tensors of shape (1, tokens), `rewards` (1,). None: leave it out of training.
+        """Run and grade one episode; return tensors of shape (1, tokens), `rewards` (1,). None: it was rejected.
 
         Raises SettingsError: the row has no instance_id or no messages.
         """
@@ -90,18 +94,22 @@ class SandboxWorkflow(RolloutWorkflow):  # type: ignore[misc]  # AReaL is not in
         return list(apply_chat_template(self._tokenizer, list(messages), tokenize=True, add_generation_prompt=True))
 
     def _observed(self, text: str, *, ended: bool) -> list[int]:
-        """The tokens that the chat template adds for a message between two turns."""
+        """The tokens between two turns of the policy: `text` as a user message, with the chat template's own tokens.
+
+        `ended`: the policy's turn ends with the end token; otherwise the result begins with it.
+        """
         said = [{"role": "user", "content": "-"}, {"role": "assistant", "content": "-"}]
         before = list(apply_chat_template(self._tokenizer, said, tokenize=True))
         after = self._rendered([*said, {"role": "user", "content": text}])
-        # the template's text after the assistant's end token is in `before`, and the policy does not write it
+        # the template may add text after the end token, such as a newline, which the policy does not generate: the
+        # result has to contain it
         end = self._tokenizer.eos_token_id
         last = len(before) - before[::-1].index(end) if end in before else len(before)
         return ([] if ended or end not in before else [end]) + after[last:]
 
 
 class _Trajectory:
-    """Tokens with their data for AReaL's loss; tokens that the policy did not write are masked."""
+    """A trajectory's tokens with their data for AReaL's loss; tokens that the policy did not write are masked."""
 
     def __init__(self, prompt: Sequence[int]) -> None:
         self.ids: list[int] = []
@@ -111,21 +119,21 @@ class _Trajectory:
         self.add_masked(prompt)
 
     def add(self, ids: Sequence[int], logprobs: Sequence[float], versions: Sequence[int]) -> None:
-        """Tokens of the policy."""
+        """Append tokens of the policy."""
         self.ids += ids
         self._logprobs += logprobs
         self._versions += versions
         self._mask += [1] * len(ids)
 
     def add_masked(self, ids: Sequence[int]) -> None:
-        """Tokens of others."""
+        """Append tokens that the policy did not write."""
         self.ids += ids
         self._logprobs += [0.0] * len(ids)
         self._versions += [-1] * len(ids)
         self._mask += [0] * len(ids)
 
     def tensors(self, reward: float) -> dict[str, torch.Tensor]:
-        """As AReaL's own workflows give them."""
+        """The trajectory and its reward in the form of AReaL's own workflows."""
         made = {
             "input_ids": torch.tensor(self.ids, dtype=torch.int32),
             "loss_mask": torch.tensor(self._mask, dtype=torch.int32),

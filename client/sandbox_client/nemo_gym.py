@@ -24,13 +24,13 @@ from sandbox_client.errors import CommandTimedOut, RequestRejected, SandboxError
 from sandbox_client.rollouts import service_url
 
 _NOT_RUN = 125
-"""NeMo Gym's return code for a command that has none, beside `error_type`."""
+"""NeMo Gym's return code for a command without an exit code; `error_type` then says why."""
 _CREATE_S = 600.0
 _PROBE_S = 10.0
 
 
 class SandboxServiceProvider:
-    """Boxes of any image. A fault of the service sets `error_type`; it never looks like an exit code."""
+    """Creates boxes of any image. If the service fails, `error_type` is set; its faults never look like exit codes."""
 
     name = "sandbox_service"
 
@@ -40,7 +40,10 @@ class SandboxServiceProvider:
         self._run, self._size = run, size
 
     async def create(self, spec: SandboxSpec) -> SandboxHandle:
-        """Create a box with its files. Raises SandboxCreateError; `resources` are the service's, by `size`."""
+        """Create a box and write the spec's files. Raises SandboxCreateError.
+
+        `spec.resources` is ignored; `size` chooses the limits.
+        """
         if not spec.image:
             raise SandboxCreateError("the sandbox service needs an image")
         box = Box(
@@ -102,7 +105,7 @@ class SandboxServiceProvider:
         await asyncio.to_thread(Path(target_path).write_bytes, content)
 
     async def status(self, handle: SandboxHandle) -> SandboxStatus:
-        """RUNNING if a command runs in it, PAUSED, STOPPED if it is gone, UNKNOWN if the service does not say."""
+        """RUNNING if the box runs a command, PAUSED, STOPPED if the service refuses or it is gone; else UNKNOWN."""
         box, _ = _raw(handle)
         if not box.sid:
             return SandboxStatus.STOPPED
@@ -117,7 +120,7 @@ class SandboxServiceProvider:
         return SandboxStatus.RUNNING
 
     async def pause(self, handle: SandboxHandle) -> None:
-        """Keep the box's files only: what runs in it ends, and it costs no slot. Raises SandboxError."""
+        """Store the box's files and end its programs; until `resume` it takes no slot. Raises SandboxError."""
         await _raw(handle)[0].pause()
 
     async def resume(self, handle: SandboxHandle) -> None:
@@ -129,14 +132,14 @@ class SandboxServiceProvider:
         await _closed(_raw(handle)[0])
 
     async def aclose(self) -> None:
-        """Nothing is shared between boxes."""
+        """Does nothing: boxes share nothing that could be closed."""
 
     async def serialize_handle(self, handle: SandboxHandle, *, scope: str | None = None) -> dict[str, Any]:
-        """The data from which `connect` makes a handle, in any process that reaches the service."""
+        """Data from which `connect` makes a handle of the same box, in any process that reaches the service."""
         return {"sandbox_id": handle.sandbox_id, "workdir": _raw(handle)[1]}
 
     async def connect(self, descriptor: Mapping[str, Any]) -> SandboxHandle:
-        """A handle of a box that was created elsewhere."""
+        """A handle of an existing box, from the data of `serialize_handle`."""
         box = Box("", base_url=self._urls, run=self._run)
         box.sid = str(descriptor["sandbox_id"])
         return SandboxHandle(sandbox_id=box.sid, provider_name=self.name, raw=(box, descriptor.get("workdir")))

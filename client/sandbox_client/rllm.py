@@ -3,8 +3,8 @@
     rllm.sandbox.sandboxed_flow.create_sandbox = sandbox_client.rllm.create_sandbox    # before a flow starts
     flow.sandbox_backend = "sandbox_service"    # with `docker` rLLM builds the task's image itself
 
-or `SandboxServiceSandbox(name, image)` wherever rLLM takes a `Sandbox`; written for its `rllm/sandbox/protocol.py` of
-August 2026.
+Or use `SandboxServiceSandbox(name, image)` wherever rLLM takes a `Sandbox`. The interface is that of rLLM's
+`rllm/sandbox/protocol.py` of August 2026.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PROBE_S = 10.0
 
 
 class SandboxServiceSandbox:
-    """A box, as rLLM drives sandboxes: each call blocks its thread."""
+    """A box with the interface of rLLM's `Sandbox`; each call blocks its thread."""
 
     def __init__(self, name: str, image: str, *, url: str | None = None, size: str | None = None, **_: Any) -> None:
         """Create the box; `url` None: SANDBOX_URL. Raises SandboxError."""
@@ -32,11 +32,11 @@ class SandboxServiceSandbox:
         self._box = waited(_created(image, urls, size, name))
 
     def exec(self, command: str, timeout: float | None = None, user: str | None = None) -> str:
-        """The command's stdout.
+        """Run a command in bash and return its stdout. `timeout`: seconds.
 
         Raises:
             CommandFailed (a RuntimeError, as rLLM expects): its exit code is not 0, or it ran past `timeout`.
-            SandboxError: the service failed; no RuntimeError, so that rLLM does not take it for the command's failure.
+            SandboxError: the service failed. It is not a RuntimeError, which rLLM would take for the command's failure.
         """
         try:
             done = waited(self._box.run(["bash", "-c", command], timeout_s=timeout, user=user))
@@ -56,7 +56,7 @@ class SandboxServiceSandbox:
         waited(self._box.write_tree(remote_path, Path(local_path)))
 
     def is_alive(self) -> bool:
-        """Whether a command runs in it; never raises."""
+        """Whether the box can run a command; never raises."""
         if not self._box.sid:
             return False
         try:
@@ -72,7 +72,7 @@ class SandboxServiceSandbox:
 
 
 def create_sandbox(backend: str, name: str, image: str, **kwargs: Any) -> SandboxServiceSandbox:
-    """The factory of rLLM, whatever backend it asks for."""
+    """Replaces rLLM's factory; `backend` is ignored."""
     return SandboxServiceSandbox(name, image, **kwargs)
 
 

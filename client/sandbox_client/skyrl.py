@@ -1,7 +1,7 @@
 """Code search as a text environment of SkyRL (`skyrl-gym` 0.4); needs the extra `skyrl`.
 
-Register it by its entry point, `sandbox_client.skyrl:CodeSearchEnv`. Its methods block while the commands of a step
-run: set `environment.skyrl_gym.max_env_workers` to at least the number of concurrent rollouts.
+Register it with the entry point `sandbox_client.skyrl:CodeSearchEnv`. Its methods block their thread while the commands
+of a step run: set `environment.skyrl_gym.max_env_workers` to at least the number of concurrent rollouts.
 """
 
 from __future__ import annotations
@@ -24,23 +24,27 @@ _MAX_TURNS = 10
 _KEYS = frozenset({"url", "api_key", "run", "max_turns", "faults"})
 _FAULTS = ("mask", "raise")
 _OTHER_DIALECT = (
-    "the reply is none of the dialect `tool_calls`: give the instance `dialect: tool_calls`, or start the server with "
+    "the reply is not in the dialect `tool_calls`: give the instance `dialect: tool_calls`, or start the server with "
     "SANDBOX_DIALECT=tool_calls"
 )
 
 
 class RolloutFault(RuntimeError):
-    """The service failed during this rollout, so it says nothing about the policy; raised with `faults="raise"`."""
+    """With `faults="raise"`: the service failed during a rollout, which therefore says nothing about the policy."""
 
 
 class CodeSearchEnv(BaseTextEnv):  # type: ignore[misc]  # skyrl-gym has no types
-    """One rollout in one session: the policy's text is sent unchanged, with all calls of a turn in one request.
+    """One rollout in one session: each turn's text is sent unchanged in one request, with all of its calls.
 
-    Keys of `settings` (set at registration) and `env_config` (a mapping or a dataclass; takes precedence): `url`
-    (default SANDBOX_URL; several are comma-separated), `api_key`, `run`, `max_turns` (10), and `faults`: when the
-    service fails, "mask" (default) ends the rollout with reward 0.0 and `metadata["mask"]` true, "raise" raises
-    RolloutFault. The trainer must leave masked rollouts out of the loss. None counts as not given.
-    Keys of `extras`, the columns of the data set: `instance_id`, and optionally `max_turns`.
+    Keys of `settings` (set at registration) and of `env_config` (a mapping or a dataclass), which takes precedence;
+    None counts as not given:
+    - `url`: base URL, or several, comma-separated; default: SANDBOX_URL.
+    - `api_key`, `run`.
+    - `max_turns`: default 10.
+    - `faults`: what happens when the service fails or masks the reward. "mask" (default): the rollout ends with reward
+      0.0 and `metadata["mask"]` true, and the trainer must leave it out of the loss. "raise": RolloutFault is raised.
+
+    Keys of `extras`, the columns of the data set: `instance_id`, and optionally `max_turns`, which takes precedence.
     """
 
     def __init__(
@@ -56,9 +60,9 @@ class CodeSearchEnv(BaseTextEnv):  # type: ignore[misc]  # skyrl-gym has no type
         config, given = {**_configured(settings), **_configured(env_config)}, dict(extras or {})
         url = config.get("url") or os.environ.get("SANDBOX_URL", "")
         if not url:
-            raise SettingsError("`url` is neither registered nor in env_config, nor is SANDBOX_URL set")
+            raise SettingsError("no URL of the service: register `url`, give it in env_config, or set SANDBOX_URL")
         if not given.get("instance_id"):
-            raise SettingsError("the data set's extras hold no instance_id")
+            raise SettingsError("the data set's rows need the column instance_id")
         faults = config.get("faults", _FAULTS[0])
         if faults not in _FAULTS:
             raise SettingsError(f"faults: {faults!r} is not one of {', '.join(_FAULTS)}")
@@ -95,7 +99,7 @@ class CodeSearchEnv(BaseTextEnv):  # type: ignore[misc]  # skyrl-gym has no type
             reward=reward,
             done=done,
             metadata={"sid": self._sid, "mask": bool(self._fault), "cause": self._fault, **self._items()},
-            postprocessed_action=None,  # SkyRL trains on the tokens of a text that it is given, not on the sampled ones
+            postprocessed_action=None,  # given a text, SkyRL would train on its tokens instead of the sampled ones
         )
 
     def _act(self, action: str) -> str:
@@ -131,7 +135,7 @@ class CodeSearchEnv(BaseTextEnv):  # type: ignore[misc]  # skyrl-gym has no type
         return {} if self._reward is None else dict(self._reward.items)
 
     def get_metrics(self) -> dict[str, Any]:
-        """Metrics of the rollout: turns, whether it answered, whether it is masked, and the items of its reward."""
+        """Metrics of the rollout: turns, whether the policy answered, whether it is masked, its reward's items."""
         graded = {f"reward/{name}": value for name, value in self._items().items()}
         return {
             "turns": self.turns,

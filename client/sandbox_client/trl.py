@@ -3,8 +3,8 @@
     GRPOTrainer(..., environment_factory=PatchEnv, reward_funcs=[rewards])          # grades a batch at once
     AsyncGRPOTrainer(..., environment_factory=GradedPatchEnv)                       # each rollout when it is complete
 
-Rows name their instance (`instance_id`), whose dialect must be `tool_calls`. TRL calls each public method as a tool,
-one after the other: here a call is a turn.
+Each row needs the column `instance_id`; the instance's dialect must be `tool_calls`. TRL offers the public methods to
+the policy as tools, with their docstrings as descriptions, and runs one call after the other: each call is a turn.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ _FAILED = "The sandbox failed; nothing can run in it any more."
 
 
 class _Env:
-    """Rollouts one after the other, each in its own session. A fault of the service leaves a rollout without reward."""
+    """Runs one rollout after the other, each in its own session. If the service fails, the rollout has no reward."""
 
     def __init__(self, url: str | None = None, run: str | None = None) -> None:
-        """`url` None: SANDBOX_URL; `run` None: SANDBOX_RUN. Give others by `functools.partial`."""
+        """`url` None: SANDBOX_URL; `run` None: SANDBOX_RUN. To set them here, give TRL a `functools.partial`."""
         self._of = (url, run)
         self._rollout: Rollout | None = None
         self._fault = ""
         self._over = False
 
     def reset(self, instance_id: str = "", **row: Any) -> str | None:
-        """Start the session of a rollout, and end the one before.
+        """End the previous rollout's session and start one for the next rollout.
 
-        If none can be started, the rollout has no reward; the batch goes on. Raises SettingsError: no instance_id.
+        If the start fails, this rollout has no reward, and the batch continues. Raises SettingsError: no instance_id.
         """
         if not instance_id:
             raise SettingsError("the data set's rows need the column instance_id")
@@ -170,7 +170,7 @@ class SearchEnv(_Env):
         Returns:
             That the answer is recorded.
         """
-        return self._call("localization_finish", locations=files)  # or what else the policy gave: the service reads it
+        return self._call("localization_finish", locations=files)  # unchecked: the service parses what the policy gave
 
 
 class GradedPatchEnv(PatchEnv):
@@ -185,7 +185,7 @@ class GradedSearchEnv(SearchEnv):
     """A SearchEnv that gives TRL the reward of each completed rollout."""
 
     def get_reward(self) -> float | None:
-        """As GradedPatchEnv's."""
+        """See `GradedPatchEnv.get_reward`."""
         return self._graded(self._grading())
 
 

@@ -1,7 +1,7 @@
 """SWE tasks and code search for verifiers 0.4 (`verifiers.v1`), prime-rl, the Environments Hub; extra `verifiers-v1`.
 
-A hub package exports these classes, with a name of its own: examples/verifiers. `sandbox_client.verifiers` is for
-verifiers 0.2 to 0.3.1.
+A package on the hub exports these classes under its own name; examples/verifiers is one. For verifiers 0.2 to 0.3.1
+use `sandbox_client.verifiers`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ __all__ = [
     "SandboxTasksetConfig",
 ]
 
-_MODEL_LIMITS = httpx.Timeout(None, connect=30.0)  # a turn may take minutes; the agent's own timeout bounds them all
+_MODEL_LIMITS = httpx.Timeout(None, connect=30.0)  # a turn may take minutes; the agent's timeout bounds the rollout
 
 
 class SandboxData(vf.TaskData):  # type: ignore[misc]  # verifiers is not installed where types are checked
-    """A row: `id` is the instance's, `prompt` the text for the policy."""
+    """A row: `id` is the instance's id, `prompt` the text for the policy."""
 
 
 class SandboxState(vf.State):  # type: ignore[misc]
@@ -42,12 +42,12 @@ class SandboxState(vf.State):  # type: ignore[misc]
 
     sid: str = ""
     grade: dict[str, Any] | None = None
-    """The reward as the service gives it; None: there is none, or it is masked."""
+    """The service's answer to the reward request; None: not graded, or masked."""
     _rollout: Rollout | None = PrivateAttr(None)
 
 
 class SandboxTaskConfig(vf.TaskConfig):  # type: ignore[misc]
-    """Where the sandboxes are. Traces contain it: give a key by SANDBOX_URL."""
+    """How to reach the service. Traces contain these values: put an API key into SANDBOX_URL, not into `url`."""
 
     url: str | None = None
     """The service's base URL, or several, comma-separated; None: SANDBOX_URL."""
@@ -70,7 +70,7 @@ class SandboxTask(vf.Task[SandboxData, SandboxState, SandboxTaskConfig]):  # typ
         trace.state.sid, trace.state._rollout = rollout.sid, rollout
 
     async def finalize(self, trace: vf.Trace, runtime: vf.Runtime) -> None:
-        """End the session and take its reward. Raises RolloutMasked, SandboxError: so it gets no reward."""
+        """End the session and fetch its reward. Raises RolloutMasked, SandboxError: the rollout gets no reward."""
         trace.state.grade = (await _rollout(trace).grade()).to_wire()
 
     @vf.reward  # type: ignore[untyped-decorator]
@@ -80,14 +80,14 @@ class SandboxTask(vf.Task[SandboxData, SandboxState, SandboxTaskConfig]):  # typ
 
     @vf.metric  # type: ignore[untyped-decorator]
     async def graded(self, trace: vf.Trace) -> dict[str, float]:
-        """Tests that pass, and the items of a code search's reward by name."""
+        """Whether the task is resolved, the F2P and P2P tests that pass, and the items of a code-search reward."""
         grade: Mapping[str, Any] = trace.state.grade
         found = {f"item/{item['fn']}": float(item["value"]) for item in grade["items"]}
         return {name: float(grade[name]) for name in ("resolved", "f2p_count", "p2p_count")} | found
 
 
 class SandboxTasksetConfig(vf.TasksetConfig):  # type: ignore[misc]
-    """The rows that the service has imported too."""
+    """A file of rows; the service must have imported the same rows."""
 
     rows: Path = Path("rows.jsonl")
     """JSON lines with `instance_id`, and `prompt` or `problem_statement`."""
@@ -98,7 +98,7 @@ class SandboxTaskset(vf.Taskset[SandboxTask, SandboxTasksetConfig]):  # type: ig
     """The instances of a file of rows."""
 
     def load(self) -> Iterator[SandboxTask]:
-        """One task for each row. Raises SettingsError: a row has no instance_id, or nothing to tell the policy."""
+        """One task for each row. Raises SettingsError: a row has no instance_id, or no text for the policy."""
         with self.config.rows.open() as lines:
             for number, line in enumerate(lines, 1):
                 row = json.loads(line)
@@ -114,14 +114,15 @@ class SandboxHarnessConfig(vf.HarnessConfig):  # type: ignore[misc]
     """What the policy may do."""
 
     tools: list[str] = Field(default_factory=lambda: list(tools.FOR_PATCHES))
-    """Names of `sandbox_client.tools`; []: the policy writes its calls as text, in the instance's dialect."""
+    """Tools of the policy, by their names in `sandbox_client.tools`; []: it writes calls as text, in the instance's
+    dialect."""
 
 
 class SandboxHarness(vf.Harness[SandboxHarnessConfig]):  # type: ignore[misc]
     """The loop between policy and service, in verifiers' own process; the agent's runtime runs nothing.
 
-    All calls of a turn are one request, so the service counts turns as the policy takes them. The rollout ends when the
-    service says so: at a recorded answer, at a finishing call, or with the session.
+    All calls of a turn are sent in one request, so the service counts the same turns as the policy. The rollout ends
+    when the service says so: after a recorded answer, after a finishing call, or because the session has ended.
     """
 
     APPENDS_SYSTEM_PROMPT = True
@@ -138,7 +139,7 @@ class SandboxHarness(vf.Harness[SandboxHarnessConfig]):  # type: ignore[misc]
         mcp_urls: dict[str, str],
         data: vf.TaskData,
     ) -> vf.ProgramResult:
-        """Play the rollout. Raises SandboxError, which verifiers records as a HarnessError."""
+        """Run the rollout. Raises SandboxError, which verifiers records as a HarnessError."""
         system, prompt = self.resolve_prompt(data)
         asked = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [_wire(one) for one in prompt]
         messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
@@ -150,7 +151,7 @@ class SandboxHarness(vf.Harness[SandboxHarnessConfig]):  # type: ignore[misc]
         ) as model:
             while True:
                 answer = await model.post(f"{endpoint}/chat/completions", json=body)
-                if answer.is_error:  # verifiers knows the reason: a limit, or an error of the model
+                if answer.is_error:  # verifiers itself records the reason: a limit, or an error of the model
                     return vf.ProgramResult(1, "", answer.text)
                 said = answer.json()["choices"][0]["message"]
                 body["messages"].append(said)
@@ -185,7 +186,7 @@ class SandboxEnv(vf.Env[SandboxEnvConfig]):  # type: ignore[misc]
     """One agent on one task."""
 
     async def run(self, task: vf.Task, agents: vf.Agents) -> None:
-        """Run it."""
+        """Run the agent on the task."""
         await agents.agent.run(task)
 
     async def stop(self) -> None:
@@ -194,7 +195,7 @@ class SandboxEnv(vf.Env[SandboxEnvConfig]):  # type: ignore[misc]
 
 
 def _rollout(trace: vf.Trace) -> Rollout:
-    """The rollout that the task began. Raises SettingsError: the task is another taskset's."""
+    """The rollout that `SandboxTask.setup` started. Raises SettingsError: the task is of another taskset."""
     rollout: Rollout | None = getattr(trace.state, "_rollout", None)
     if rollout is None:
         raise SettingsError("this harness and these rewards need a task of SandboxTaskset")

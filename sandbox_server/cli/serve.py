@@ -37,12 +37,12 @@ _BACKLOG = 4096
 _STARTUP_FAILURE = 3
 """uvicorn's exit status for a failed startup; also used if the address is taken."""
 _TICK_S = 1.0
-"""Between two values of the Date header."""
+"""Interval between updates of the Date header."""
 _MOST_NAMED = 20
 """Tasks and threads that are named when a server did not end in time."""
 _M_MMAP_THRESHOLD, _MAPPED_BYTES = -3, 1 << 16
 """For glibc's mallopt: blocks of this size or more are mapped one by one, so that freed ones return to the system at
-once. A body comes in pieces of 64 to 256 KB. Unless it is set, the threshold rises by itself, up to 32 MB."""
+once. A body comes in pieces of 64 to 256 KB. Without this call glibc raises the threshold by itself, up to 32 MB."""
 _NOT_IN_ORDER = 1
 """Exit status of a server that did not end within SANDBOX_STOP_S."""
 
@@ -68,7 +68,7 @@ class _Server(uvicorn.Server):
 
     async def main_loop(self) -> None:
         self._loop = asyncio.get_running_loop()
-        # uvicorn's own loop wakes ten times a second to check whether it should end, for 0.1 % of a core
+        # uvicorn's own loop wakes ten times a second to check whether it should end, which costs 0.1 % of a core
         while not await self.on_tick(0):  # 0: it renews the Date header each time
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_TICK_S):
@@ -76,7 +76,7 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._state.stopping = True
-        # on a thread: when the loop has ended, the interpreter still waits for the threads that ask the engine
+        # a thread, not a timer of the loop: after the loop's end the interpreter waits for threads that ask the engine
         end = threading.Timer(self._stop_s, _end_now, (self._stop_s, asyncio.get_running_loop()))
         end.daemon = True
         end.start()
@@ -84,12 +84,12 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        # long-lived objects: a full collection would scan them, block the loop for 80 ms (measured) and free nothing
+        # a full collection would scan these long-lived objects, block the loop for 80 ms (measured) and free nothing
         gc.freeze()
 
 
 class _Opening:
-    """Opens the parts by `build`; keeps the error if they fail to open for a known reason, such as no Docker."""
+    """Opens the parts by `build`; if that fails for a known reason, such as a missing Docker, keeps the error."""
 
     def __init__(self, build: Build) -> None:
         self._build = build
@@ -190,7 +190,7 @@ def _config(settings: Settings) -> uvicorn.Config:
         access_log=False,
         server_header=False,  # responses of a box's port have their own
         proxy_headers=False,  # nothing here uses the client's address
-        log_config=None,  # its warnings and errors go to stderr; its other output would break JSON lines
+        log_config=None,  # uvicorn's warnings and errors go to stderr anyway; its other output would break JSON lines
         log_level=settings.log_level,
         backlog=_BACKLOG,
         # longer than clients keep a connection; otherwise a client writes while we close
@@ -215,7 +215,7 @@ def _bound(config: uvicorn.Config, settings: Settings) -> socket.socket:
 
 
 def _end_now(stop_s: float, loop: asyncio.AbstractEventLoop) -> None:
-    """End the process as SIGKILL would, which loses nothing that was acknowledged, and log what it waited for."""
+    """Log what the process waits for, and end it at once, as SIGKILL would; nothing acknowledged is lost."""
     tasks: list[str] = []
     with contextlib.suppress(RuntimeError):  # a task ended meanwhile
         tasks = [f"{task.get_name()}: {_waits_at(task)}" for task in asyncio.all_tasks(loop)]

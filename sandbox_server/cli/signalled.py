@@ -1,4 +1,4 @@
-"""Runs a command's work so that a signal ends it in order: it removes its containers, as at Ctrl-C."""
+"""Runs a verb's work so that SIGHUP and SIGTERM end it as Ctrl-C does: it first removes its containers."""
 
 import asyncio
 import signal
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 SIGNALLED = 128
-"""Exit code of what a signal ended, without the signal's number; as in a shell."""
+"""The exit code of a program that a signal ended is this plus the signal's number, as in a shell."""
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

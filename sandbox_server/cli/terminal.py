@@ -1,8 +1,8 @@
 """A shell in a copy of a session for the person at this terminal: `sandbox-server sessions open`.
 
-The copy is a box and the shell a process in it, by E2B's protocol: its output is one streamed response, its input
-requests of their own. So it works wherever the other commands do, through balancers too. The copy is ended on the way
-out. While this process runs it prolongs the copy's short life, so the copy also ends if this process is killed.
+The copy is a box. The shell is a process in it, reached by E2B's protocol: one streamed response carries its output,
+and each piece of input is a request. So it works wherever other verbs work, also through balancers. The copy ends when
+this process exits. It also ends if this process is killed, because its lifetime is short and this process prolongs it.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from sandbox_server.errors import ServiceError
 from sandbox_server.insight.sanitize import for_terminal
 from sandbox_server.sandbox.bash.boot import STATE
 
-_PER_LIFE = 4  # how often a copy's life is prolonged within that life
+_PER_LIFE = 4  # how many times a copy is prolonged within its lifetime
 _CLOSE_S = 10.0
 _KEEPALIVE_S = 15
 _SILENT_S = 3.0 * _KEEPALIVE_S
@@ -60,7 +60,7 @@ def open_copy(sid: str, at: int | None) -> int:
     """Run a shell in a copy of the session; return its exit code. Without a terminal, stdin is its script.
 
     Raises:
-        NoServer, Disconnected; ServiceError: the server refused; has its message.
+        NoServer, Disconnected. ServiceError: the server refused; the message is the server's.
     """
     return signalled.run(_open(sid, at))
 
@@ -119,13 +119,13 @@ class _Copy:
                 return  # the shell's stream tells why
 
     async def close(self) -> None:
-        """End the copy; what cannot be ended ends by itself."""
+        """End the copy. If that fails, it ends with its lifetime."""
         with suppress(ServiceError, TimeoutError):
             async with asyncio.timeout(_CLOSE_S):
                 await api.acall(self._http, "DELETE", f"/v1/boxes/{self.sid}")
 
     async def run(self, size: _Size | None) -> int:
-        """Run the shell, on a terminal if it has a size, and write its output; return its exit code."""
+        """Run the shell and write its output; return its exit code. `size`: of its terminal; None: it has none."""
         script = ["-c", _SCRIPT] if size is None else ["-c", _INTERACTIVE, "bash", _RC]
         terminal = {"TERM": os.environ.get("TERM") or "xterm"} if size else {}
         asked: dict[str, Any] = {"process": {"cmd": "/bin/bash", "args": script, "envs": terminal}}
@@ -176,7 +176,7 @@ class _Copy:
             raise Disconnected(f"the connection to the copy's shell is lost: {error or type(error).__name__}") from None
 
     async def feed(self, given: "_Input", *, pty: bool) -> None:
-        """Pass input on to the shell until it ends. Raises Disconnected: the person's terminal is gone."""
+        """Pass input on to the shell until the input ends. Raises Disconnected: the person's terminal is gone."""
         pid = await self._pid
         async for data in given.pieces():
             await self._tell("SendInput", pid, input={"pty" if pty else "stdin": base64.b64encode(data).decode()})
@@ -185,7 +185,7 @@ class _Copy:
         await self._tell("CloseStdin", pid)
 
     async def follow_size(self) -> None:
-        """Give the shell's terminal the size of ours whenever that changes."""
+        """Give the shell's terminal the size of this process's terminal whenever that changes."""
         changed = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGWINCH, changed.set)
         pid = await self._pid
@@ -207,7 +207,7 @@ class _Copy:
         except api.NoServer as error:
             raise Disconnected(error.detail) from None
         except ServiceError:
-            """The shell has just ended; its stream tells how."""
+            """The shell has just ended; its exit code comes on the stream of output."""
 
 
 def _frames(buffer: bytearray) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -251,7 +251,7 @@ async def _attend(copy: _Copy) -> int:
 
 @contextmanager
 def _raw(fd: int) -> Iterator[None]:
-    """The terminal passes each key on as it is, Ctrl-C too; restored afterwards."""
+    """Put the terminal into raw mode for the block: each key, also Ctrl-C, is read as it is."""
     before = termios.tcgetattr(fd)
     try:
         tty.setraw(fd)
@@ -292,9 +292,9 @@ class _Input:
 
 
 def _write(fd: int, data: bytes) -> None:
-    """Write all of it. Raises Disconnected: nobody reads it."""
+    """Write all of `data`. Raises Disconnected: nobody reads the output any more."""
     try:
         while data:
             data = data[os.write(fd, data) :]
     except OSError as error:
-        raise Disconnected(f"the output goes nowhere: {error.strerror}") from None
+        raise Disconnected(f"the output cannot be written: {error.strerror}") from None

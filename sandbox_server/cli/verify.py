@@ -40,14 +40,14 @@ class _Found:
 
     @property
     def sound(self) -> bool:
-        # tests of what only gold adds do not build on the unpatched tree in a compiled language
+        # no_results: in a compiled language, tests of code that only gold adds do not build on the unpatched tree
         return self.gold == "resolved" and self.empty in ("unresolved", "no_results")
 
 
 async def verify(ids: list[str], *, jobs: int = 0) -> int:
     """Grade gold and the unpatched tree of each instance, store and print the results; return how many are not sound.
 
-    `jobs` instances run at a time; 0: as many as the node's gradings.
+    `ids`: [] for all gradable instances. `jobs`: instances at a time; 0: as many as the node grades at a time.
     """
     settings = configuration.load()
     room = asyncio.Semaphore(jobs or settings.gradings)
@@ -105,7 +105,7 @@ async def _verify(grading: Grading, oracle: Oracle, instance: TaskInstance) -> _
 
 
 async def _variants(grading: Grading, instance: TaskInstance, gold: Verdict) -> str:
-    """Number of tests that can be altered for the confirming run; computed now, unless gold's confirmation did."""
+    """How many tests can be altered for the confirming run; computed now, unless gold's confirming run has done so."""
     assert grading.confirming is not None  # set by `grading_of`
     try:
         made = await grading.confirming.certifying.variants(instance, CertificateKey.of(instance, gold.image_digest))
@@ -119,7 +119,7 @@ async def _variants(grading: Grading, instance: TaskInstance, gold: Verdict) -> 
 
 
 def _verify_search(instance: TaskInstance) -> _Found:
-    """Check a code-search task without running anything: the truth as answer must resolve it, no answer must not."""
+    """Check a code-search task without running it: the truth as answer must resolve it, and no answer must not."""
     assert instance.localization is not None  # set by the instance's own rule
     truth = instance.localization.truth
     if not truth.files:

@@ -1,7 +1,7 @@
-"""Faults that keep this node from taking new work: an engine that does not answer, a disk that is nearly full.
+"""Faults that keep this node from taking new work: an engine that does not answer, or a nearly full or broken disk.
 
-Whoever monitors a part reports its faults here and clears them; starts and gradings check here before they begin.
-Work under way is not stopped: actions and session ends still try.
+The monitor of each part reports and clears its fault here; starts and gradings check for faults before they begin. Work
+under way is not stopped: actions and session ends are still tried.
 """
 
 import asyncio
@@ -13,7 +13,10 @@ log = telemetry.logger(__name__)
 
 
 class Faults:
-    """Present faults: reason (daemon, disk) -> what is wrong and what to do."""
+    """Present faults: reason -> what is wrong and what to do.
+
+    Reasons: daemon (the engine), disk (the engine's), data (the disk of SANDBOX_DATA_DIR).
+    """
 
     def __init__(self) -> None:
         self._present: dict[str, str] = {}

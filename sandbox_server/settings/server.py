@@ -22,9 +22,9 @@ class ServerSettings(BaseModel):
     """Comma-separated API keys. If any is set, every path except /healthz requires one, as Bearer token, X-API-Key or
     Basic password. Pages under /ui ask for it in a form; only that form and its style sheet are served without a key.
 
-    `name=key` gives a key of 8 characters or more a name: its starts belong to the run of that name, and it can see and
-    use only what was started with it. The whole entry is also accepted as a key, with the same rights, but names no
-    run. A key without a name is an operator's key; so is `name=key` as a whole where what follows is shorter.
+    An entry `name=key`, with a key of 8 characters or more, gives the key a name: its starts belong to the run of that
+    name, and it can see and use only what was started with it. The whole entry is also accepted as a key, with the same
+    rights, but names no run. Any other entry is an operator's key, also one with a shorter text after `=`.
     """
     view_keys: Annotated[tuple[SecretStr, ...], NoDecode] = ()
     """Comma-separated read-only keys: they see everything that operators see, including metrics. They take effect only
@@ -32,10 +32,10 @@ class ServerSettings(BaseModel):
     allow_insecure: bool = False
     """Allow a non-loopback address without API keys."""
     data_dir: Path = Path.home() / ".local" / "share" / "sandbox-server"
-    """Folder for the files of the embedded Redis and SQLite."""
+    """Folder for the server's files: the embedded Redis, SQLite, repository mirrors, blobs and checkpoints."""
     data_min_free_mb: Annotated[float, Field(ge=0)] = 256.0
     """Minimum free space on the disk of SANDBOX_DATA_DIR. Below it no session, box or grading starts and no blob is
-    accepted, so that running ones can store their journal and patches."""
+    accepted, so that running sessions can still store their journals and patches."""
     node_id: str = Field(default_factory=socket.gethostname)
     """Name of this sandbox host, and value of the label `sandbox.node` on its containers. Run one server per node."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -46,17 +46,17 @@ class ServerSettings(BaseModel):
     """Largest request body; a larger one gets 413. File uploads into boxes are streamed and limited only by their
     disk."""
     body_timeout_s: Annotated[float, Field(gt=0)] = 60.0
-    """Time limit for receiving a request's body; then 408. Does not apply to file uploads into boxes and other
-    streams."""
+    """Time limit for receiving a request's body; a slower request gets 408. Does not apply to file uploads into boxes
+    and other streams."""
     bodies_mb: Annotated[float, Field(gt=0)] = 256.0
     """Limit on the total size of request bodies held at a time. A body counts with its Content-Length (without one,
     with SANDBOX_MAX_BODY_MB) until its request is over, and takes two to three times as much memory. Bodies up to 64 KB
     do not count; a quarter of the limit is reserved for those up to 1 MB. One body of SANDBOX_MAX_BODY_MB is always
     accepted."""
     bodies_wait_s: Annotated[float, Field(ge=0)] = 30.0
-    """How long a request waits for room within SANDBOX_BODIES_MB; then it gets 503 with the time of the next try."""
+    """How long a request waits for room within SANDBOX_BODIES_MB; then it gets 503 with Retry-After."""
     keep_alive_s: Annotated[float, Field(gt=0)] = 620.0
-    """Seconds that an idle connection stays open. E2B's clients may reuse one after up to 300 s."""
+    """Seconds that an idle connection stays open. E2B's clients may reuse a connection after 300 s without use."""
     stop_s: Annotated[float, Field(gt=0)] = 20.0
     """Longest time from SIGTERM to the server's end. Running requests get half of it. Work that is not finished by then
     is left to the next server."""
@@ -79,7 +79,7 @@ class ServerSettings(BaseModel):
     lock_lease_s: float = 30.0
     """Lease of a session's lock. Its holder renews it, so the lock of a dead server is released after this time."""
     journal_flush_s: float = 0.5
-    """Seconds from one write of acknowledged actions to SQL to the next."""
+    """Interval between writes of acknowledged actions to SQL."""
     action_search: bool = False
     """Index the words of actions in SQL, for `/ui/actions` and `/v1/actions/search`. Writing an action to SQL then
     takes four times the CPU (0.4 instead of 0.1 ms); the action does not wait for it."""
@@ -96,23 +96,25 @@ class ServerSettings(BaseModel):
     """What happens to a dead node's session when it is next used: replay runs its actions again in a fresh container;
     off gives it up (verdict infra, masked)."""
     restore_timeout_s: float = 600.0
-    """Limit on replaying a session's actions; a session whose actions took longer than this is lost."""
+    """Limit on running a session's actions again. A dead node's session is lost if they take longer, or took longer at
+    first; a copy of a session is refused if they took longer at first."""
     checkpoints_mb: Annotated[float, Field(gt=0)] = 4096.0
-    """Limit on the checkpoints of sessions and boxes in SANDBOX_DATA_DIR, which their copies start from. The least
-    recently used are removed first, but not those of sessions and boxes without a container, nor snapshots."""
+    """Limit on the total size of checkpoints in SANDBOX_DATA_DIR: stored states of sessions and boxes, which their
+    copies start from. Beyond it the least recently used are removed, except snapshots and the checkpoints of sessions
+    and boxes without a container."""
     checkpoints_url: str = ""
     """Object store that checkpoints are copied to, so that any node can restore and copy any session: s3://BUCKET/PREFIX,
-    gs://BUCKET/PREFIX, az://ACCOUNT/CONTAINER/PREFIX, or file:///FOLDER for one that all nodes mount. Credentials and
-    endpoint come from the environment (AWS_ACCESS_KEY_ID, AWS_ENDPOINT, ...). Give it a lifecycle rule for checkpoints/
-    and blocks/, not for snapshots/, which are deleted by their owners. Empty: none."""
+    gs://BUCKET/PREFIX, az://ACCOUNT/CONTAINER/PREFIX, or file:///FOLDER, a folder that all nodes mount. Credentials and
+    endpoint come from the environment (AWS_ACCESS_KEY_ID, AWS_ENDPOINT, ...). Set a lifecycle rule that deletes old
+    objects in checkpoints/ and blocks/, but not in snapshots/, which their owners delete. Empty: no object store."""
     checkpoint_timeout_s: Annotated[float, Field(gt=0)] = 60.0
     """Limit on taking a session's checkpoint, on giving its state to a container, and on copying it to or from
     SANDBOX_CHECKPOINTS_URL."""
     checkpoint_every: Annotated[int, Field(ge=0)] = 0
-    """Number of actions after which a session gets another checkpoint, so that few actions have to run again after its
-    host's death, or for a copy from an earlier action. 0: no such checkpoints."""
+    """Number of actions after which a session gets another checkpoint. Only the actions after a checkpoint have to run
+    again when the session's host dies, or for a copy of an earlier state. 0: no such checkpoints."""
     checkpoint_every_s: Annotated[float, Field(ge=0)] = 0.0
-    """Like SANDBOX_CHECKPOINT_EVERY, but by the seconds that actions ran. 0: no such checkpoints."""
+    """Like SANDBOX_CHECKPOINT_EVERY, but counts the seconds that actions ran. 0: no such checkpoints."""
     hibernate_s: Annotated[float, Field(ge=0)] = 0.0
     """A session without an action for this long, or a box without a request, goes to sleep unless a program runs in it:
     a checkpoint replaces its container until the next action or request. SANDBOX_SESSION_IDLE_S still ends it. 0:

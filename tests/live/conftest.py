@@ -16,13 +16,13 @@ from .serving import CALLED, CATALOGUE, SCRIPTED, UNGRADED, UNREAD, Server, impo
 
 @pytest.fixture(scope="session")
 def rows(sample_images: dict[str, str], once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
-    """The samples, some again: without a grader, of an image that nobody has, with tool calls, with a truth to find.
+    """The samples, and variants of some: without a grader, with a missing image, with tool calls, for code search.
 
-    Where any grader will do, `serving.SCRIPTED` has a cheap one. Where nothing is asked about a verdict,
-    `serving.UNGRADED` saves the grading; where nothing is asked about a patch, `serving.UNREAD` saves the container
-    that reads it too.
+    Three variants make tests cheaper: `serving.SCRIPTED` has a cheap grader, for tests that need some grader.
+    `serving.UNGRADED` has none, for tests that need no verdict. `serving.UNREAD`, for tests that need no patch, also
+    saves the container that reads the patch.
 
-    Their catalogue lies beside them, for servers to copy.
+    A catalogue with these rows lies beside the file; servers start with a copy of it.
     """
     return once("rows", _make_rows) / "rows.jsonl"
 
@@ -75,14 +75,14 @@ def _make_rows(folder: Path) -> None:
     path = folder / "rows.jsonl"
     own = (absent, bare, search, scripted, called, ungraded, unread, find, locate)
     path.write_text("\n".join([*texts, *map(json.dumps, own)]) + "\n")
-    # a first start prepares its image, which may take longer than the time limits that some tests set
+    # now: a first start prepares the instance's image, which may take longer than the time limits that some tests set
     (folder / "prepared").mkdir()
     server = Server(folder / "prepared", path, {})
     server.cli("images", "prepare", "samples__ledger-12")
     shutil.copy(imported(path), path.with_suffix(CATALOGUE))
 
 
-@pytest.fixture(scope="package")  # idle, it takes 1.2 % of a CPU, beside all files that a worker has after these
+@pytest.fixture(scope="package")  # not `session`: idle, it would take 1.2 % of a CPU during the worker's later files
 def live(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A shared server, which no test may stop."""
     settings = {"command_timeout_s": 6, "allow_ungradable": 1, "max_patch_mb": 4}
@@ -99,7 +99,7 @@ def serve(rows: Path, tmp_path: Path) -> Iterator[Callable[..., Server]]:
 
 @pytest.fixture
 def control(server: Server) -> Iterator[Control]:
-    """The control plane of the module's server; at the end its boxes are killed and must be gone."""
+    """E2B's control plane of the module's server. At the end its boxes are killed, and no container may be left."""
     control = Control(server)
     yield control
     control.kill(*control.ids())

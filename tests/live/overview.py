@@ -1,4 +1,4 @@
-"""What the overview says of a server, and the way from there to the cause."""
+"""Checks of the overview: the server's health in one word, and the links that lead from there to the cause."""
 
 import html
 import re
@@ -9,11 +9,11 @@ import httpx
 from .serving import Server, until
 
 _CLICKS = 3
-"""From the overview to the cause, at most."""
+"""Most clicks from the overview to the cause."""
 
 
 def says(server: Server, run: str | None, word: str, rule: str) -> None:
-    """Wait, 60 s at most, until the overview says it; the overview may be some seconds old."""
+    """Wait up to 60 s until the overview shows `word` and has `rule` as first finding; it may be some seconds old."""
     seen: dict[str, Any] = {}
 
     def said() -> bool:
@@ -29,9 +29,10 @@ def says(server: Server, run: str | None, word: str, rule: str) -> None:
 
 
 def leads(server: Server, run: str | None, *links: str, to: str) -> None:
-    """From the overview follow the link of its first finding, then on each page the first that has the next pattern.
+    """Follow links from the overview, and assert that the last page contains `to`.
 
-    The last page shows `to`.
+    The first link is that of the first finding; on each page after it, the first link that matches the next pattern of
+    `links`.
     """
     assert len(links) < _CLICKS
     page = _page(server, "/ui", run)
@@ -47,7 +48,7 @@ def leads(server: Server, run: str | None, *links: str, to: str) -> None:
 
 
 def session_of(sids: list[str]) -> str:
-    """Pattern of the links to these sessions."""
+    """Pattern that matches the links to these sessions."""
     return f"/ui/sessions/(?:{'|'.join(sids)})"
 
 

@@ -17,20 +17,21 @@ _SESSION = [getattr(SessionRow, field.name) for field in fields(SessionRecord)]
 _STANDING = [VerdictRow.name, VerdictRow.mask, VerdictRow.reward, VerdictRow.graded_at]
 
 
-_FAMILY = 10_000  # sessions of a tree
-_AT_ONCE = 500  # of them in one query; SQLite takes some thousand values
+_FAMILY = 10_000  # most sessions of one tree of copies
+_AT_ONCE = 500  # sids in one query; SQLite takes some thousand values
 _RARE = 500
-"""Sessions of a verdict that are looked up by it; the list of a frequent one ends soon in the order of its index."""
+"""Up to this many sessions with the wanted verdict are looked up by their sids. If there are more, reading all sessions
+from the newest on soon finds a page of them."""
 
 
 class Listing:
-    """Every method raises CatalogueUnavailable when SQL does not answer."""
+    """Queries for lists. Every method raises CatalogueUnavailable when SQL does not answer."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def sessions(self, wanted: SessionFilter, *, limit: int) -> list[Seen]:
-        """The newest first."""
+        """Sessions that match the filter, the newest first."""
         page = (
             select(*_SESSION, *_STANDING)
             .outerjoin(VerdictRow, VerdictRow.sid == SessionRow.sid)
@@ -50,7 +51,7 @@ class Listing:
             )
 
     async def family(self, sid: str) -> list[Seen]:
-        """The session, those that it was copied from, and all their copies, the oldest first; [] if it is unknown.
+        """The session, the sessions that it was copied from, and all copies of these; oldest first, [] if unknown.
 
         At most `_FAMILY` sessions.
         """
@@ -79,7 +80,7 @@ class Listing:
         return sorted(seen, key=lambda one: (one.record.created_at, one.record.sid))
 
     async def tokens_of(self, sids: Collection[str]) -> dict[str, float]:
-        """Sid -> tokens of the rollout, of those graded sessions whose trainer reported any."""
+        """Sid -> number of tokens of the rollout, for the graded sessions whose trainer reported it."""
         found = select(MetricRow.sid, MetricRow.value).where(MetricRow.name == "tokens", MetricRow.sid.in_(sids))
         async with self._database.reading() as connection:
             rows: Any = (await connection.execute(found)).all()
@@ -99,7 +100,7 @@ class Listing:
 
 
 def fits(record: SessionRecord, wanted: SessionFilter) -> bool:
-    """Whether the record matches `wanted`, except for the verdict. For live sessions: their record in SQL is older."""
+    """Whether the record matches `wanted`, except the verdict. For live sessions: SQL has an older record of them."""
     given = (
         (record.state, wanted.state),
         (record.run, wanted.run),
@@ -130,7 +131,7 @@ def _filters(wanted: SessionFilter) -> list[ColumnElement[bool]]:
         # only the first of these conditions can use an index
         filters.append(SessionRow.created_at <= at)
         filters.append(or_(SessionRow.created_at < at, and_(SessionRow.created_at == at, SessionRow.sid < sid)))
-    # looked up for each session in turn, so that these stay in the order of their index
+    # a subquery for each session instead of a join, so that sessions are read in the order of their index
     verdict = aliased(VerdictRow)
     asked = _of_verdict(verdict, wanted)
     if asked:

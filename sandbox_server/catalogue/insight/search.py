@@ -48,8 +48,8 @@ _POSTGRESQL = {
     "match": "i.words @@ CAST(:words AS tsquery)",
     "id": "i.id",
 }
-# Which words are rare PostgreSQL does not know: it expects each beside so many that looking through the newest actions,
-# all 10,000,000 at worst, seems faster than the index.
+# PostgreSQL does not know how rare a word is. It overestimates so much that it would rather read the newest actions one
+# by one, at worst all 10,000,000, than use the index. So it has to read the `_NEWEST` first, and use the index then.
 _NEWEST_FIRST = {
     **_POSTGRESQL,
     "match": _POSTGRESQL["match"] + " AND i.id >= coalesce(:before, (SELECT max(id) + 1 FROM action_index)) - :newest",
@@ -105,7 +105,9 @@ class ActionSearch:
         """
         terms = terms_of(query)
         if not terms:
-            raise MalformedRequest("the query has no word: letters, digits and _ make words, `word*` is a beginning")
+            raise MalformedRequest(
+                "the query has no word: words are made of letters, digits and _; `word*` finds words that begin so"
+            )
         sqlite = self._database.is_sqlite
         given = {"words": _sqlite_query(terms) if sqlite else _postgresql_query(terms), "read": _READ, "most": limit}
         given |= {} if run is None else {"run": run}
@@ -114,7 +116,7 @@ class ActionSearch:
             async with asyncio.timeout(_MOST_S), self._database.reading() as connection:
                 if sqlite:
                     rows = await _rows(connection, _SQLITE, given)
-                elif run is not None:  # its sessions lead to their actions
+                elif run is not None:  # PostgreSQL starts from the run's sessions
                     rows = await _rows(connection, _POSTGRESQL, given)
                 else:
                     rows = await _rows(connection, _NEWEST_FIRST, given | {"before": before, "newest": _NEWEST})
@@ -123,7 +125,7 @@ class ActionSearch:
         except TimeoutError:
             why = f"the search took longer than {_MOST_S:g} s: ask for rarer words"
             raise CatalogueUnavailable(why) from None
-        return await sliced(_hit(terms, row) for row in rows)  # 200 hits have up to 14 MB to look through
+        return await sliced(_hit(terms, row) for row in rows)  # 200 actions have up to 14 MB of text
 
 
 async def _rows(connection: AsyncConnection, parts: Mapping[str, str], given: Mapping[str, Any]) -> Sequence[Any]:

@@ -95,7 +95,7 @@ def build(source: Path, options: BuildOptions, progress: Progress = lambda done,
     """Write train.parquet and validation.parquet, and bad_rows.jsonl where rows were left out.
 
     Raises:
-        MalformedRequest: the input cannot be read, the options make no sense, or another build writes there.
+        MalformedRequest: the input cannot be read, an option is invalid, or another build writes to the same folder.
         InfrastructureError: a process of the build was killed; finished parts are kept.
 
     """
@@ -183,7 +183,7 @@ def _make_parts(
             else:
                 checked = _with_trees(_without_repeated(batch, first), options)
                 under_way.append((executor.submit(_make_part, path, checked, options.only), len(batch)))
-                if len(under_way) > 2 * options.workers:  # the rest of the input waits outside of memory
+                if len(under_way) > 2 * options.workers:  # bounds the rows in memory
                     done += _ended(under_way)
             progress(done, first.rows)
         while under_way:
@@ -233,7 +233,7 @@ def _executor(workers: int, stack: ExitStack) -> Executor | None:
 
 
 def _die_with_parent() -> None:
-    """End this process when its parent is killed; a pool's process would wait for ever."""
+    """End this process when its parent is killed; otherwise a process of a pool waits for ever."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         sentinel = parent.sentinel

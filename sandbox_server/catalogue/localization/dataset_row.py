@@ -60,7 +60,7 @@ SCHEMA = pyarrow.schema(
         ("extra", _TEXT),
     ]
 )
-"""Explicit, so that all files have the same schema, whichever of their columns are empty."""
+"""Explicit, because a schema inferred from rows would differ between files with different empty columns."""
 
 
 def dataset_row(row: SourceRow, trees: Trees | None, only: Sequence[str] = ()) -> Row:
@@ -153,7 +153,7 @@ def _span_rows(found: Mapping[str, Spans], first: str, second: str) -> list[Row]
 
 
 def _extra(fields: Mapping[str, object], built: Mapping[str, object]) -> str | None:
-    """The source's other columns as JSON; for a file built here, its `extra` unchanged."""
+    """The source's other columns as JSON; for a row that `dataset build` made, its `extra` unchanged."""
     taken = {*built, "extra", "gold_patch", "hints", "fail_to_pass", "pass_to_pass"}
     left = {name: value for name, value in fields.items() if name not in taken and not name.startswith("__index_")}
     if left:
@@ -166,4 +166,4 @@ def _check(row: SourceRow, built: Row) -> None:
     try:
         json.dumps(built, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise row.rejected("a text holds half of a surrogate pair, which no file of this kind stores") from None
+        raise row.rejected("a text holds half of a surrogate pair, which Parquet cannot store") from None

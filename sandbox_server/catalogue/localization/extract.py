@@ -54,7 +54,7 @@ _LANGUAGES = languages_by_suffix()
 def truth_of(patch: str, tree: Tree | None = None, *, no_tree: str = NO_TREE, suffixes: Sequence[str] = ()) -> Truth:
     """The places that a gold patch for `tree` changes.
 
-    Without a tree there are files and lines, and `no_tree` is why there are no levels of source files.
+    Without a tree the truth has only files and lines; `no_tree` is the reason why modules and entities are unknown.
     `suffixes`, unless empty: only files with one of these endings have to be found; the others are neutral.
 
     Raises:
@@ -67,9 +67,9 @@ def truth_of(patch: str, tree: Tree | None = None, *, no_tree: str = NO_TREE, su
 def truth_of_bug(
     patch: str, tree: Tree | None = None, *, no_tree: str = NO_TREE, suffixes: Sequence[str] = ()
 ) -> Truth:
-    """The same where `patch` puts the bug in: the agent sees `tree` with the patch, and what takes it back is the fix.
+    """As `truth_of`, but `patch` adds the bug: the agent sees `tree` with the patch applied, and the fix reverts it.
 
-    All paths and lines are therefore of the patch's new side.
+    All paths and lines are therefore those of the patch's new side.
 
     Raises:
         UnreadablePatch: as `truth_of`.
@@ -81,7 +81,7 @@ def truth_of_bug(
 
 
 def is_asked(path: str, suffixes: Sequence[str]) -> bool:
-    """Whether a truth that is limited to `suffixes` (none: not limited) has this file."""
+    """Whether the file has to be found: it ends with one of `suffixes`, or `suffixes` is empty."""
     return not suffixes or path.endswith(tuple(suffixes))
 
 
@@ -114,7 +114,7 @@ def _truth(changes: Sequence[FileChange], tree: Tree | None, no_tree: str, suffi
     texts = {path: tree(change.old) for path, change in found.items() if tree and change.old and change.blocks}
     for path, text in texts.items():
         if text is not None:
-            with suppress(DoesNotApply):  # of a source file `_levels` says so
+            with suppress(DoesNotApply):  # `_levels` reports it for source files
                 found[path] = located(found[path], text)
     created = {_shown(change.new) for change in changes if change.new is not None and change.new != change.old}
     modules, entities, missing = _levels(found, texts, "" if tree else no_tree)
@@ -183,7 +183,7 @@ def _outline(path: str | None, text: bytes) -> Outline:
 
 
 def _spans(change: FileChange, text: bytes | None) -> Spans:
-    """Sorted, apart from each other, and within the file where its text is known."""
+    """The changed lines: sorted, adjacent spans merged, and cut at the end of the file if its text is known."""
     last = None if text is None else text.count(b"\n") + (text[-1:] not in (b"", b"\n"))
     merged: list[tuple[int, int]] = []
     for first, end in sorted(block.span for block in change.blocks):

@@ -17,7 +17,7 @@ from sandbox_server.catalogue.row_source import row_source
 from sandbox_server.catalogue.rows import SourceRow
 from sandbox_server.errors import RepositoryUnavailable, RowRejected
 
-_TOGETHER = 1000  # commits requested at a time; one fetch brings all of one repository
+_TOGETHER = 1000  # commits requested at a time; those of one repository come by one fetch
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Unavailable:
 
 
 class Fetched:
-    """The base trees of rows or instances, without a patch that adds the bug."""
+    """The base trees of rows or instances, as they are before a patch that adds the bug."""
 
     def __init__(self) -> None:
         self._trees: dict[str, Commit | Unavailable] = {}
@@ -54,7 +54,7 @@ class Fetched:
         await self._fetch(mirrors, map(_instance_base, instances))
 
     def instance_tree(self, instance: TaskInstance) -> Trees:
-        """The base tree of one of these instances."""
+        """The base tree of an instance that was given to `fetch_instances`."""
         return self._tree(_instance_base(instance))
 
     async def fetch_rows(self, mirrors: Mirrors, file: Path) -> None:
@@ -68,7 +68,7 @@ class Fetched:
         await self._fetch(mirrors, map(_row_base, rows))
 
     def row_tree(self, row: SourceRow) -> Trees:
-        """The base tree of a row of such a file; picklable."""
+        """The base tree of a row of a file that was given to `fetch_rows`; picklable."""
         return self._tree(_row_base(row))
 
     async def _fetch(self, mirrors: Mirrors, found: Iterable[GitSource | Unavailable]) -> None:

@@ -30,7 +30,7 @@ class Definition:
     """A class, or a function that is not inside another function."""
 
     first: int
-    """Its first line from 1, decorators included."""
+    """1-based number of its first line, decorators included."""
     last: int
     module: str
     """Name of the class (`Outer.Inner` if nested), or of a free function."""
@@ -69,7 +69,7 @@ class Outline:
                 entities.add(definition.entity)
             for line in range(definition.first, definition.last + 1):
                 above = self._owners.get(line, ())
-                # replaces enclosing definitions, but not one that ends on the line where this one starts
+                # it replaces the definitions that enclose it, but not one that only ends on the line where it starts
                 beside = tuple(it for it in above if not _within(definition, it))
                 self._owners[line] = (*beside, definition)
         self.all = Names(frozenset(modules), frozenset(entities))

@@ -15,7 +15,8 @@ _UNTOLD = "the row's missing_levels names it"
 def published_truth(row: SourceRow, suffixes: Sequence[str] = ()) -> Truth:
     """The files, modules and entities of `[{file, changes: {edited_modules, edited_entities, ...}}]`, or its text.
 
-    A list that is null is empty, unless `missing_levels`, a column of `dataset build`, names the level.
+    A null counts as an empty list, except for levels in the column `missing_levels` (of `dataset build`): they are
+    unknown.
 
     Raises:
         RowRejected: the row has no such column, or it has another shape.

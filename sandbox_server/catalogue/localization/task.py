@@ -12,7 +12,7 @@ from sandbox_server.catalogue.localization.truth import AnswerFormat, Localizati
 
 @dataclass(frozen=True, slots=True)
 class TaskOptions:
-    """How instances become code search tasks."""
+    """How instances become code-search tasks."""
 
     rewards: tuple[RewardItem, ...] = ()
     """(): the instance's own."""
@@ -25,7 +25,7 @@ class TaskOptions:
 def found_truth(
     patch: str, *, repo: str, commit: str, puts_bug_in: bool, trees: Trees | None, suffixes: Sequence[str] = ()
 ) -> Truth:
-    """The truth according to `patch`; without `trees` or the base tree, source files get only files and lines.
+    """The truth according to `patch`. If the base tree is not available, it has only files and lines for source files.
 
     `puts_bug_in`: the patch is applied before the agent starts, and the fix reverts it.
 
@@ -53,10 +53,11 @@ def localized(
     *,
     published: Mapping[str, Truth] | None = None,
 ) -> TaskInstance:
-    """The instance as a code search task; its truth is its own, else computed from its gold patch.
+    """The instance as a code-search task.
 
-    If its source has a patch that adds the bug, that patch is used instead of gold. `published` (instance id -> truth)
-    comes before both; lines, hunks and neutral files are then still those of the patch, if there is a readable one.
+    Its truth is, if `published` (instance id -> truth) is given, the published one, with lines, hunks and neutral files
+    from the patch if that can be read; else the instance's own; else computed from the patch. The patch is the one that
+    adds the bug, if the instance's source has one; else the gold patch.
 
     Raises:
         UnreadablePatch: as `found_truth`.

@@ -63,7 +63,7 @@ class CloneFolder:
 
 
 def commit_files(clone: Path, repo: str, commit: str, paths: Sequence[str]) -> dict[str, bytes]:
-    """The files of `paths` that `commit` holds in the repository at `clone`, which messages call `repo`.
+    """Path -> content for those `paths` that exist in `commit` of the repository at `clone`. `repo`: name for errors.
 
     Raises:
         NoTree: the commit is not there, or git cannot read it.
@@ -90,7 +90,7 @@ def _contents(clone: Path, names: Sequence[str]) -> list[bytes | None]:
             command, input=asked, env={**os.environ, **_ENV}, capture_output=True, timeout=_TIMEOUT_S, check=False
         )
     except FileNotFoundError:
-        raise NoTree("git is not installed, and trees are read by it") from None
+        raise NoTree("git is not installed, but is needed to read trees") from None
     except subprocess.TimeoutExpired:
         raise NoTree(f"git took more than {_TIMEOUT_S:.0f} s to read from the clone {clone.name}") from None
     if done.returncode != 0:

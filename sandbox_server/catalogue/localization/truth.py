@@ -17,15 +17,15 @@ class Truth(_Record):
     """The locations that a patch changes, at every level; all paths are those of the base tree."""
 
     files: tuple[str, ...] = ()
-    """Sorted: edited, deleted and renamed-from files, all to be found at the base commit."""
+    """Sorted paths of edited and deleted files, and the old paths of renamed ones; all exist at the base commit."""
     modules: tuple[str, ...] | None = None
     """Sorted `path:Class` or, for a free function, `path:function`; None: unknown."""
     entities: tuple[str, ...] | None = None
     """Sorted `path:Class.method` or `path:function`; None: unknown."""
     lines: dict[str, Spans] = {}
-    """Changed lines of the old side by path: spans from 1, both ends in; an insertion after line n is (n, n + 1)."""
+    """Path -> changed lines of the old side: 1-based, inclusive spans; an insertion after line n is (n, n + 1)."""
     hunks: dict[str, Spans] = {}
-    """The hunks' ranges on the old side by path, as (start, count), context included."""
+    """Path -> the hunks' ranges on the old side as (start, count), context included."""
     added_files: tuple[str, ...] = ()
     """Neutral in an answer: paths that the patch creates, and changed files whose suffix was not asked for."""
     skipped: tuple[str, ...] = ()
@@ -52,6 +52,6 @@ class LocalizationTask(_Record):
     rewards: tuple[RewardItem, ...] = ()
     """(): the service's default."""
     roots: tuple[str, ...] = ()
-    """Absolute prefixes taken off the paths of an answer, besides workdir and workspace."""
+    """Absolute prefixes that are removed from the paths of an answer, besides workdir and workspace."""
     answer: AnswerFormat | Literal[""] = "auto"
     """How the answer is written; "" is auto."""

@@ -42,11 +42,14 @@ def named(node: tree_sitter.Node) -> Named | None:
 
 def _name_of_value(node: tree_sitter.Node) -> str:
     name = _target(node)
-    return name if _NAME.fullmatch(name) else ""  # a[b] = ..., {a, b} = ...: no name that anybody would give
+    return name if _NAME.fullmatch(name) else ""  # a[b] = ..., {a, b} = ...: not a name that an answer would give
 
 
 def _target(node: tree_sitter.Node) -> str:
-    """`f` of `const f = ...`, of `f = ...` in a class, `f: ...` in an object, `exports.f = ...`; `export default`."""
+    """The name that the value is assigned to; "default" for `export default`, "" for none.
+
+    It is `f` in `const f = ...`, in `f = ...` within a class, in `f: ...` within an object, and in `exports.f = ...`.
+    """
     parent = node.parent
     if parent is None:
         return ""

@@ -30,7 +30,7 @@ def _parser(package: str, function: str) -> tree_sitter.Parser:
 
 
 def outline(source: bytes, *, package: str, named: Naming, function: str = "language") -> Outline:
-    """The definitions that `named` finds in `source`, by the grammar that `package` gives.
+    """The definitions that `named` finds in `source`, parsed by the grammar in the package `package`.
 
     Raises:
         NotOutlined: the package is not installed, or the source does not parse.
@@ -61,7 +61,7 @@ def _definitions(root: tree_sitter.Node, named: Naming) -> Iterator[Definition]:
             module = (owner or name) if found.function else name
             yield Definition(_first_line(node), node.end_point[0] + 1, module, name if found.function else None)
             if found.function:
-                continue  # what is within a function is the function's
+                continue  # definitions inside a function belong to the function
             scope = name
         waiting += [(child, scope) for child in reversed(node.named_children)]
 
@@ -84,7 +84,7 @@ def _silent(root: tree_sitter.Node, source: bytes) -> frozenset[int]:
         node = waiting.pop()
         if node.type.endswith("comment"):
             first, last = node.start_point, node.end_point
-            # a block that ends a line's code, or that code follows, leaves that line to the code
+            # a line with code before or after the comment belongs to the code
             end = last[0] - (last[1] == 0)
             alone_before = not lines[first[0]][: first[1]].strip()
             alone_after = last[1] == 0 or not lines[last[0]][last[1] :].strip()

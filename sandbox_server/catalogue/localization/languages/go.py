@@ -11,7 +11,7 @@ _RECEIVER = re.compile(r"\(\s*(?:\w+\s+)?\*?\s*(\w+)")
 
 
 class Go:
-    """A method belongs to its receiver, `Type.Method`, also if another file of the package defines the type."""
+    """A method belongs to its receiver's type, `Type.Method`, even if another file of the package defines the type."""
 
     suffixes = (".go",)
 

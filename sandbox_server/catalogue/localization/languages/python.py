@@ -20,10 +20,10 @@ class Python:
 
     def outline(self, source: bytes, suffix: str) -> Outline:
         """See `Language`."""
-        source = _LONE_RETURN.sub(b" ", source)  # a line's end to Python, not to a diff
+        source = _LONE_RETURN.sub(b" ", source)  # ends a line for Python, but not in a diff, which numbers the lines
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # invalid escapes and the like are the author's business
+                warnings.simplefilter("ignore")  # invalid escapes and the like concern the repository's authors
                 tree = ast.parse(source)
         except SyntaxError as error:
             raise NotOutlined(f"no Python 3: {error.msg} at line {error.lineno}") from None
@@ -49,7 +49,7 @@ def _definitions(tree: ast.Module) -> Iterator[Definition]:
 
 
 def _statements(node: ast.AST) -> list[ast.AST]:
-    """The statements and what holds statements (except, case) right below."""
+    """The node's direct children that are statements or hold statements (except, case)."""
     kinds = (ast.stmt, ast.excepthandler, ast.match_case)
     return [child for child in ast.iter_child_nodes(node) if isinstance(child, kinds)]
 
@@ -64,7 +64,7 @@ class _Silent:
         self._comments: frozenset[int] | None = None
 
     def __contains__(self, line: object) -> bool:
-        """Whether this line is blank, a comment alone, or of a class's docstring."""
+        """Whether this line is blank, has only a comment, or belongs to a class's docstring."""
         if not isinstance(line, int) or not 1 <= line <= len(self._lines) or not self._lines[line - 1]:
             return True
         if line in self._docstrings:
@@ -92,7 +92,7 @@ def _comments(source: bytes) -> Iterator[int]:
             if token.type == tokenize.COMMENT:
                 yield token.start[0]
     except (tokenize.TokenError, SyntaxError):
-        return  # what `ast` took, `tokenize` nearly always takes; else the comment counts as the function's
+        return  # rare, because `ast` has parsed the source; comments from here on count as code
 
 
 LANGUAGE = Python()

@@ -10,7 +10,7 @@ _FUNCTIONS = frozenset({"function_item", "function_signature_item", "macro_defin
 
 
 class Rust:
-    """Functions in an `impl` belong to the type, for any trait; `mod` is not part of a name."""
+    """Functions in an `impl` belong to the type, also in an `impl` of a trait; `mod` is not part of a name."""
 
     suffixes = (".rs",)
 
