@@ -20,11 +20,18 @@ from nemo_gym.sandbox.providers.base import (
 )
 
 from sandbox_client.boxes import Box
-from sandbox_client.errors import CommandTimedOut, RequestRejected, SandboxError, SandboxLost, UnknownSession
+from sandbox_client.errors import CommandTimedOut, SandboxError, SandboxLost, UnknownSession
 from sandbox_client.rollouts import service_url
 
 _NOT_RUN = 125
 """NeMo Gym's return code for a command without an exit code; `error_type` then says why."""
+_STATUS = {
+    "sandbox_paused": SandboxStatus.PAUSED,
+    "session_ended": SandboxStatus.STOPPED,
+    "unknown_session": SandboxStatus.STOPPED,
+    "sandbox_lost": SandboxStatus.STOPPED,
+}
+"""Code of the service's error -> what it says of the box."""
 _CREATE_S = 600.0
 _PROBE_S = 10.0
 
@@ -105,18 +112,14 @@ class SandboxServiceProvider:
         await asyncio.to_thread(Path(target_path).write_bytes, content)
 
     async def status(self, handle: SandboxHandle) -> SandboxStatus:
-        """RUNNING if the box runs a command, PAUSED, STOPPED if the service refuses or it is gone; else UNKNOWN."""
+        """RUNNING if the box runs a command, PAUSED, STOPPED if it has ended or is lost; else UNKNOWN."""
         box, _ = _raw(handle)
         if not box.sid:
             return SandboxStatus.STOPPED
         try:
             await box.run(["true"], timeout_s=_PROBE_S)
-        except RequestRejected as error:
-            return SandboxStatus.PAUSED if error.code == "sandbox_paused" else SandboxStatus.STOPPED
-        except SandboxLost:
-            return SandboxStatus.STOPPED
-        except SandboxError:
-            return SandboxStatus.UNKNOWN
+        except SandboxError as error:
+            return _STATUS.get(error.code, SandboxStatus.UNKNOWN)
         return SandboxStatus.RUNNING
 
     async def pause(self, handle: SandboxHandle) -> None:

@@ -279,6 +279,7 @@ def test_nemo_gym(live: Server, roll) -> None:
     assert (box["status"], box["ended"], done["copied"]) == ("running", "stopped", [0, 255])
     assert box["closed"] == ["stopped", "sandbox"], "a sandbox that its own handle has closed"
     assert (box["paused"], box["resumed"]) == ("paused", "é")
+    assert box["misdirected"] == "unknown", "a refused request says nothing of the box, which goes on"
     said = {"stdout": "/work/here\n1 2\né", "stderr": "wrong\n", "return_code": 3, "error_type": None}
     assert box["done"] == said
     assert (box["user"]["stdout"], box["user"]["return_code"]) == ("nobody\n/tmp\n", 0)

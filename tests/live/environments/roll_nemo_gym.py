@@ -22,6 +22,7 @@ from nemo_gym.sandbox import (
     register_provider,
     resolve_provider_config,
 )
+from sandbox_client.nemo_gym import SandboxServiceProvider
 
 job = json.load(sys.stdin)
 os.environ["SANDBOX_URL"] = job["url"]
@@ -67,6 +68,8 @@ async def played(provider: dict) -> dict:
         told["resumed"] = (await sandbox.exec("cat /work/a")).stdout
         provider, handle = sandbox._provider, sandbox._handle
         told_elsewhere = await provider.serialize_handle(handle)
+        misdirected = SandboxServiceProvider(url=f"{job['url']}/not/here")
+        told["misdirected"] = await misdirected.status(await misdirected.connect(told_elsewhere))
         await provider.close(await provider.connect(told_elsewhere))  # as by another process
         lost = await sandbox.exec("true")
         told |= {"lost": asdict(lost), "ended": await sandbox.status()}

@@ -8,7 +8,8 @@ from bench.history import stream
 
 def git(repository: Path, *words: str, stdin: str | None = None) -> str:
     who = ("-c", "user.name=Test", "-c", "user.email=test@example.org")
-    done = subprocess.run(["git", *who, *words], cwd=repository, input=stdin, capture_output=True, text=True, check=True)
+    command = ["git", *who, *words]
+    done = subprocess.run(command, cwd=repository, input=stdin, capture_output=True, text=True, check=True)
     return done.stdout.strip()
 
 
