@@ -146,7 +146,7 @@ class RewardReply(_Message):
     receipt: str
     """Id for /v1/receipts; "" if nothing was stored."""
     items: list[ShownItem] | None = None
-    """The components of the reward. This and the next three fields are for code-search tasks only."""
+    """The components of the reward. This and the next three fields are for code search and Harbor's tasks."""
     answer: ShownAnswer | None = None
     """The parsed answer; null: there was none."""
     steps: list[float] | None = None
