@@ -16,29 +16,31 @@ _INTRODUCTION = """# Reliability
 
 Written by `python -m chaos.document` from the last results of `make chaos` and `make soak`; do not edit.
 
-[architecture.md](architecture.md), "What survives what", says what an acknowledgement guarantees. This page shows what
-was observed when parts of a fleet really failed: two nodes, each a server process with a Docker engine (the second
-one's engine and server in their own network namespace), one Redis with an append-only file, one SQL database, and
-HAProxy in front of them.
+[What survives what](architecture.md#what-survives-what) says what an acknowledgement guarantees. This page shows what
+was observed when parts of a fleet really failed. The fleet has two nodes, each a server process with a Docker engine
+(one node's server and engine run in a network namespace of their own), one Redis with an append-only file, one SQL
+database, and HAProxy in front of them.
 """
 _READING = """## How to read it
 
 A scripted trainer keeps rollouts of the samples running through the balancer, with the client of `client/` and its
-retries. Each rollout is a start, seven actions that append a numbered line to a file of the repository (one of them
-takes a second), the gold fix, a wrong one or none, a look at the file, the end and the reward. The shell's directory
-and environment are part of every check. Meanwhile one fault is injected; it counts only if its effect was observed (the
-process gone, the connection refused, the disk without a free byte).
+retries. Each rollout starts a session, appends a numbered line to a file of the repository in each of seven actions
+(one of them takes a second), applies the gold fix, a wrong one or none, reads the file, ends the session and asks for
+the reward. Each of the seven actions also checks the shell's directory and environment. Meanwhile one fault is
+injected. It counts only if its effect was observed (the process gone, the connection refused, the disk without a free
+byte).
 
-- **finished**: got the verdict of its own work. **restored**: an observation said that the sandbox was restored.
-  **honestly failed**: got a terminal observation, a refused call or a masked verdict, and no reward.
-- **lost actions**: acknowledged, but missing from the session's journal, twice in it, or there with another
-  observation; or their line is missing from the patch or twice in it; or the shell's state is gone without notice. Must
-  be 0. One documented exception: when Redis is emptied, the journal's entries of the last moment are gone, but not
-  their effect.
-- **wrong rewards**: an unmasked verdict that does not match the rollout's work. Must be 0.
+- **finished**: rollouts that got the verdict of their own work.
+- **restored**: rollouts in which an observation said that the sandbox was restored.
+- **honestly failed**: rollouts that got a terminal observation, a refused call or a masked verdict, and no reward.
+- **lost actions**: acknowledged actions that the session's journal lacks, has twice, or has with another observation;
+  or whose line the patch lacks or has twice; or after which the shell's state was gone without notice. Must be 0. One
+  documented exception: when Redis is emptied, the journal may lack the actions of the last moment, but their effect is
+  there.
+- **wrong rewards**: unmasked verdicts that do not match the rollout's work. Must be 0.
 - **leaked**: containers that neither a session nor the pool owns, one pass of the reaper after the last rollout's end.
-  Sessions whose client never got their sid are closed first; SANDBOX_SESSION_IDLE_S would end them. Must be 0.
-- **longest stall**: the longest wait of one rollout for one call, including the client's retries.
+  Sessions whose sid no client got are ended before; otherwise they would live for SANDBOX_SESSION_IDLE_S. Must be 0.
+- **longest stall**: the longest wait of one rollout for one call in seconds, including the client's retries.
 """
 _REPEATING = """## How to repeat it
 
@@ -53,20 +55,21 @@ make soak MINUTES=10
 .venv/bin/python -m chaos.document                   # this page, from the last run of each
 ```
 
-It harms only what it started: an engine with its own data, sockets and cgroup in a network namespace; its own Redis and
-PostgreSQL; two file systems in memory; iptables rules within that namespace; libfaketime on one server process. The
-machine's engine gets containers, which are removed. At its end, also after Ctrl-C, it looks for processes, mounts,
-namespaces, interfaces and containers that it left, and fails if there are any. The logs of the last run are in
-`chaos-last-logs` of the temporary folder. A new fault is a `Fault` in a file of `chaos/faults/`.
+`make chaos` harms only what it started: an engine with its own data, sockets and cgroup in a network namespace; its own
+Redis and PostgreSQL; two file systems in memory; iptables rules within that namespace; libfaketime on one server
+process. It also makes containers on the machine's engine, and removes them. At its end, also after Ctrl-C, it looks for
+processes, mounts, namespaces, interfaces, containers and folders that it left behind, and fails if there are any. The
+logs of the last run are in `chaos-last-logs` in the temporary folder. To add a fault, add a `Fault` to a file in
+`chaos/faults/`.
 """
 
 
 def main() -> None:
     """Write the page; parts without results are left out."""
-    parts = [_INTRODUCTION]
+    parts = [_INTRODUCTION, _READING]
     if outcomes := read(RESULTS):
         parts += ["## Each fault\n", table(outcomes) + "\n", _seen(outcomes)]
-    parts += ["## What a rollout sees\n", _faults(), _READING]
+    parts += ["## What a rollout sees\n", _faults()]
     if SOAK_RESULTS.exists():
         parts += ["## Soak\n", markdown(_soak(json.loads(SOAK_RESULTS.read_text()))), _bounds()]
     _TARGET.write_text("\n".join([*parts, _REPEATING]))

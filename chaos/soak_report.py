@@ -1,13 +1,15 @@
 """Decides whether a soak was flat, and formats its table. Pure.
 
-The medians of the second and the last quarter of the samples are compared: the first quarter warms up (imports, pools,
-caches), and a single grading or start more or less does not change a quarter's median.
+The median of the last quarter of the samples is compared with the median of the second quarter. The first quarter does
+not count, because imports, pools and caches fill then. A single grading or start does not change a quarter's median.
+The last quarter may have more than the second:
 
-- memory of a server: at most 10 % and 8 MB more. A leak of 100 bytes per action would be found within some 100,000.
-- descriptors: at most 8 more. A session holds one stream and a grading two, and equally many run all the time.
-- containers: at most 4 more: the pool parks up to 4 per node, and a grading's container briefly outlives its session.
-- Redis: at most 10 % and 20 keys or 1 MB more; it keeps an ended session for an eighth of the soak.
-- SQL keeps everything for good: a rollout of the last quarter may add 1.5 times the bytes of one of the second.
+- memory of a server: 10 % + 8 MB. With 130 MB that is 21 MB, so a leak of 1 KB per action is found if half of the soak
+  has more than 21,000 actions.
+- descriptors: 8. A session holds one stream and a grading two; the number of both is constant during the soak.
+- containers: 4. The pool parks up to 4 per node, and a grading's container briefly outlives its session.
+- Redis: 10 % + 20 keys, 10 % + 1 MB. It keeps an ended session for an eighth of the soak.
+- SQL: per rollout 1.5 times the bytes. It keeps everything permanently, so its total size grows.
 """
 
 from dataclasses import dataclass, field

@@ -120,7 +120,7 @@ FAULTS = (
     Fault(
         "clients_hang_up",
         "60 clients close their connection during a start or an action",
-        "A session whose client is gone is closed; an action runs to its end",
+        "A session whose client hung up during its start is ended; an action runs to its end",
         hang_up,
     ),
     Fault("clients_stall", "200 clients send half a request and nothing more", "Nothing", stall),

@@ -217,13 +217,13 @@ FAULTS = (
     Fault(
         "server_killed_in_checkpoint",
         "kill -9 of a server as it writes the checkpoint of a session that is copied",
-        "The retried request makes the copies from a new checkpoint; the session goes on",
+        "The retried request makes the copies from a new checkpoint; the session continues",
         in_checkpoint,
     ),
     Fault(
         "server_killed_in_fork",
         "kill -9 of a server as it fills the copies of a session",
-        "The retried request makes new copies; those whose sids no client got are sessions until they are idle",
+        "The retried request makes new copies; copies whose sids no client got end after SANDBOX_SESSION_IDLE_S",
         in_fork,
     ),
     Fault(
@@ -234,8 +234,8 @@ FAULTS = (
     ),
     Fault(
         "checkpoints_full",
-        "the folder of a node's checkpoints full",
-        "Copies are refused there; sessions go on",
+        "the folder of a node's checkpoints is full",
+        "The node refuses copies; its sessions continue",
         store_full,
     ),
     Fault(

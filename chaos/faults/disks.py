@@ -58,11 +58,11 @@ def _room(folder: Path) -> bool:
 
 
 FAULTS = (
-    Fault("redis_disk_full", "the disk of Redis full for 8 s", "As with a Redis that is down", redis_full),
+    Fault("redis_disk_full", "the disk of Redis is full for 8 s", "As if Redis were down", redis_full),
     Fault(
         "engine_disk_full",
-        "the disk of a node's engine full for 8 s",
-        "The sandbox's commands see a full disk; starts are refused there",
+        "the disk of a node's engine is full for 8 s",
+        "Commands in its sandboxes see a full disk; the node refuses starts",
         engine_full,
     ),
 )

@@ -54,18 +54,18 @@ FAULTS = (
     Fault(
         "container_killed",
         "docker kill of a live session's container",
-        "The container is started again with its files; else `sandbox_lost`, masked",
+        "The container is started again with its files; if that fails: `sandbox_lost`, masked",
         container_killed,
     ),
     Fault(
         "engine_killed",
         "kill -9 of dockerd, back after 5 s",
-        "As if each of its containers was killed; starts go to other nodes",
+        "As if each of the node's containers were killed; starts go to other nodes",
         daemon_killed,
     ),
     Fault(
         "node_lost",
-        "kill -9 of a node's server, engine and containers; it stays away",
+        "kill -9 of a node's server, engine and containers; the node stays away",
         "Its sessions are restored elsewhere from the journal at their next request, and the observation says so",
         node_lost,
         nodes=2,

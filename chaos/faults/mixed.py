@@ -28,7 +28,7 @@ FAULTS = (
     Fault(
         "mixed",
         "a container, clients and SQL at once, then the server while Redis is paused",
-        "All of the above",
+        "The effects of each of these faults",
         storm,
     ),
 )

@@ -40,15 +40,15 @@ async def _apart(context: FaultContext, seconds: float) -> str:
 FAULTS = (
     Fault(
         "partition",
-        "a node's packets to and from Redis lost for 12 s",
+        "a node's packets to and from Redis are lost for 12 s",
         "The node's sessions wait; starts go elsewhere",
         short,
         programs=("iptables",),
     ),
     Fault(
         "partition_long",
-        "the same for 45 s: the others consider it dead",
-        "Its sessions are taken over elsewhere; what it still runs is discarded",
+        "the same for 45 s, so that the other nodes consider it dead",
+        "Other nodes take its sessions over; results of what it still runs are discarded",
         long,
         nodes=2,
         programs=("iptables",),

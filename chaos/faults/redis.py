@@ -76,8 +76,10 @@ FAULTS = (
         "Nothing can be acknowledged: calls get `state_unavailable` or wait; then everything continues",
         paused,
     ),
-    Fault("redis_killed", "kill -9 of Redis, down for 10 s, then back with its data", "The same", killed),
-    Fault("redis_restarted", "Redis restarted with its data", "The same, shorter", restarted),
+    Fault(
+        "redis_killed", "kill -9 of Redis, down for 10 s, then back with its data", "As while Redis is paused", killed
+    ),
+    Fault("redis_restarted", "Redis restarted with its data", "As while Redis is paused, but shorter", restarted),
     Fault(
         "redis_emptied",
         "Redis killed and restarted empty",

@@ -84,7 +84,7 @@ FAULTS = (
     Fault(
         "server_killed_in_start",
         "kill -9 of a server as it creates a session's container",
-        "The client retries and gets another session; one whose sid no client got ends by SANDBOX_SESSION_IDLE_S",
+        "The client retries and gets another session; the session without a client ends after SANDBOX_SESSION_IDLE_S",
         in_start,
     ),
     Fault(
@@ -102,7 +102,7 @@ FAULTS = (
     Fault(
         "server_killed_in_grading",
         "kill -9 of a server while it grades",
-        "Graded again; the request for the reward waits",
+        "The patch is graded again; the request for the reward waits",
         in_grading,
     ),
     Fault(

@@ -38,5 +38,7 @@ FAULTS = (
         "Starts, ends and rewards wait or are retried; actions continue",
         locked,
     ),
-    Fault("sql_gone", "the SQL database crashed, back after 8 s", "The same", gone, postgres=True),
+    Fault(
+        "sql_gone", "the SQL database crashed, back after 8 s", "As while the tables are locked", gone, postgres=True
+    ),
 )
