@@ -10,7 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sandbox_server import telemetry
 from sandbox_server.catalogue.history import History
@@ -22,10 +22,12 @@ from sandbox_server.lifecycle import SessionState
 from sandbox_server.records import PatchRecord, SessionRecord
 from sandbox_server.sandbox.faults import Faults
 from sandbox_server.scoring.session_grading import SessionGrading
-from sandbox_server.state.jobs import GradingJobs
 from sandbox_server.state.signals import Signals
 from sandbox_server.tasks import TaskSet
 from sandbox_server.verdicts import GradedSession, Verdict, VerdictName
+
+if TYPE_CHECKING:
+    from sandbox_server.state.jobs import GradingJobs  # its library is a third of what the application imports
 
 log = telemetry.logger(__name__)
 
@@ -68,7 +70,7 @@ class Rewards:
         grading: SessionGrading,
         history: History,
         instances: Instances,
-        jobs: GradingJobs,
+        jobs: "GradingJobs",
         signals: Signals,
         faults: Faults,
         share: Share,
