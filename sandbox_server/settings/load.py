@@ -47,11 +47,11 @@ class LoadSettings(BaseModel):
     disk_period_s: float = 5.0
     """Interval between measurements of the engine's disk."""
     disk_high_pct: Annotated[float, Field(gt=0, le=100)] = 85.0
-    """Disk usage in percent above which unused images are removed, least recently used first."""
+    """Disk usage in percent from which unused images are removed, least recently used first."""
     disk_low_pct: Annotated[float, Field(gt=0, le=100)] = 75.0
     """Disk usage below which no further image is removed."""
     disk_refuse_pct: Annotated[float, Field(gt=0, le=100)] = 95.0
-    """Disk usage from which starts and gradings are refused and the pool is emptied."""
+    """Disk usage from which starts are refused, gradings wait, and the pool is emptied."""
     pinned_images: Annotated[tuple[str, ...], NoDecode] = ()
     """Comma-separated patterns (`*`, `?`) of images that are never removed."""
 
