@@ -23,16 +23,16 @@ APART = (
     "tests/chaos/test_short.py",  # its faults have bounds
     "tests/test_swarm.py",  # it changes the engine's settings and the host's network, but not what chaos uses of them
 )
-"""Files whose tests run after all those that can run beside any other, beside each other."""
+"""Files whose tests run after the parallel ones, beside each other and beside those of PURE."""
 
-ALONE = ("tests/live/test_loop.py",)  # measures time, on a machine that must be its own
-"""Files and folders whose tests run one after the other, with nothing beside them."""
+ALONE = ("tests/live/test_loop.py",)  # measures times, so nothing else may use the machine
+"""Files and folders whose tests run last, one after the other."""
 
-PURE = ("tests/unit",)  # they need no engine and conflict with nothing
-"""Files and folders whose tests run beside those that are apart, in the CPU time that these leave."""
+PURE = ("tests/unit",)  # they need no engine and share nothing with other tests
+"""Files and folders whose tests run while those of APART wait, which leaves CPU time."""
 
 MARKED = {"apart": APART, "alone": ALONE, "pure": PURE}
-"""Marker -> where all tests have it."""
+"""Marker -> files and folders whose tests all get it."""
 
 FIRST = (
     "tests/test_compose.py",  # long before test_haproxy, which needs the images that it builds
@@ -64,18 +64,18 @@ FIRST = (
     "tests/conformance",
     "tests/test_samples.py",
 )
-"""Files and folders that take longest, in this order; begun last they would run on while other workers idle."""
+"""Files and folders that take longest, the longest first: if they began last, other workers would idle at the end."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare what this file sets."""
+    """Declare the markers."""
     config.addinivalue_line("markers", "apart: runs beside no other test but those that are apart or pure")
     config.addinivalue_line("markers", "alone: runs with no other test beside it")
     config.addinivalue_line("markers", "pure: runs beside those that are apart, and gives way to them")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave unread what `-m` would deselect: reading all test files takes 8 s of CPU in each process."""
+    """Do not read files whose tests `-m` deselects: reading all files takes 8 s of CPU in each process."""
     chosen = config.option.markexpr
     if any(f"not {marker}" in chosen and _lies_in(collection_path, places) for marker, places in MARKED.items()):
         return True
@@ -86,7 +86,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Spare the collector of garbage what is made here and stays: it would look at all of it again and again."""
+    """Collect no garbage meanwhile: nearly all new objects stay, and each collection would look at all of them."""
     gc.disable()
     try:
         return (yield)
