@@ -16,7 +16,9 @@ from sandbox_server.tasks import TaskSet
 
 log = telemetry.logger(__name__)
 
-_FREE_WITHIN_S = 0.05  # to wait for the session's lock; if the next action gets it first, try again after that action
+_FREE_WITHIN_S = 2.0
+"""To wait for the session's lock, which the action has just given back: Redis and the loop of a busy host take a while.
+If the next action gets it first, the checkpoint is tried again after that action."""
 
 
 @dataclass(slots=True)
