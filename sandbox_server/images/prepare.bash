@@ -25,5 +25,6 @@ git --git-dir="$own" config core.fileMode true
 git --git-dir="$own" config core.autocrlf false
 # the repository's index names the files that are tracked though ignored; `add` then stores what lies in the tree
 git ls-files -s -z | git --git-dir="$own" update-index -z --index-info
-git --git-dir="$own" --work-tree="$workdir" add -A
+# all content into one pack: thousands of loose objects cost ten times as long, and each its block in the image's layer
+git --git-dir="$own" -c core.bigFileThreshold=1 --work-tree="$workdir" add -A
 git --git-dir="$own" write-tree > "$own/base"

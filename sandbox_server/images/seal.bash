@@ -46,9 +46,9 @@ for entry in .git/*; do
 done
 rm -rf .git/refs/original .git/refs/stash
 
-# 2. No object does either. `gc --prune=now` alone is not reliable (kept packs, recent objects), so what is left is
-# counted: everything in the store must be reachable from a name or the index.
-partial= # of a partial clone objects may be missing, and git itself removes none
+# 2. No object does either. `gc --prune=now` alone is not reliable (kept packs, recent objects), so what may stay is packed
+# anew, and what is left is counted: everything in the store must be reachable from a name or the index.
+partial= # of a partial clone objects may be missing
 for marker in .git/objects/pack/*.promisor; do partial=--missing=allow-any; done
 all() { git cat-file --batch-check='%(objectname)' --batch-all-objects | sort -u; }
 reachable=$(mktemp) # found once: seconds in a large history
@@ -56,18 +56,11 @@ reachable=$(mktemp) # found once: seconds in a large history
   | cut -d' ' -f1 | sort -u > "$reachable"
 later() { comm -13 "$reachable" <(all); }
 if [[ $(later) ]]; then
-  rm -f .git/objects/pack/*.keep .git/objects/pack/*.bitmap .git/objects/info/commit-graph .git/objects/pack/multi-pack-index
-  rm -rf .git/objects/info/commit-graphs
-  if [[ $partial ]]; then
-    pack=$(comm -12 "$reachable" <(all) | git pack-objects -q .git/objects/pack/pack)
-    : > ".git/objects/pack/pack-$pack.promisor"
-    find .git/objects/pack -type f ! -name "pack-$pack.*" -delete
-    rm -rf .git/objects/[0-9a-f][0-9a-f]
-  else
-    git repack -q -a -d
-    git prune --expire=now
-    git prune-packed -q
-  fi
+  # `repack` and `prune` would each walk the history again
+  pack=$(comm -12 "$reachable" <(all) | git pack-objects -q --delta-base-offset .git/objects/pack/pack)
+  [[ -z $partial ]] || : > ".git/objects/pack/pack-$pack.promisor"
+  find .git/objects/pack -type f ! -name "pack-$pack.*" -delete
+  rm -rf .git/objects/[0-9a-f][0-9a-f] .git/objects/info/commit-graph .git/objects/info/commit-graphs
   left=$(later)
   [[ -z $left ]] || { echo "objects past HEAD could not be removed: ${left:0:120}" >&2; exit 4; }
 fi
