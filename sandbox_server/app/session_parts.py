@@ -110,7 +110,7 @@ async def _open_checkpoints(
             stack.push_async_callback(shared.close)
             lasting = PermanentCheckpoints(checkpoints, objects, node=settings.node_id, timeout_s=timeout_s)
         checkpointing = Checkpointing(
-            base.runtime.outside,
+            base.runtime.inspector,
             base.data,
             base.workspaces,
             Replay(running, command_timeout_s=settings.command_timeout_s),

@@ -18,7 +18,7 @@ from sandbox_server.fleet.ownership import Ownership
 from sandbox_server.lifecycle import OVER, SessionState
 from sandbox_server.records import OnTimeout, SessionKind
 from sandbox_server.sandbox.base import Runtime, Sandbox
-from sandbox_server.sandbox.outside import Outside
+from sandbox_server.sandbox.inspector import ContainerInspector
 from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.ending import Ending
 from sandbox_server.state.boxes import BoxFacts
@@ -50,9 +50,9 @@ class Boxes:
         self.use = use
 
     @property
-    def outside(self) -> Outside:
+    def inspector(self) -> ContainerInspector:
         """What this node's engine shows of containers."""
-        return self._runtime.outside
+        return self._runtime.inspector
 
     async def get(self, sid: str) -> BoxView:
         """The box on any node, live or ended. Raises UnknownSession, StateUnavailable."""

@@ -245,7 +245,7 @@ class Attempts:
         self, container: GradingContainer, instance: TaskInstance, patch: bytes
     ) -> AbstractAsyncContextManager[None]:
         return blaming(
-            self._containers.outside,
+            self._containers.inspector,
             container.sandbox.container_id,
             image=container.image_digest,
             patch=patch,
@@ -272,7 +272,7 @@ class Attempts:
         """
         assert instance.grader is not None  # instances without a grader are answered before this
         timeout_s = min(self._bounds.tests_of(instance) * slack, most_s)
-        memory = MemoryWatch(self._containers.outside, sandbox.container_id)
+        memory = MemoryWatch(self._containers.inspector, sandbox.container_id)
         try:
             # The grader itself stops the tests at their limit; this deadline is for an engine that does not answer.
             bounded = self._containers.disk_bounded(instance, sandbox)

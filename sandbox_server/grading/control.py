@@ -16,7 +16,7 @@ from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import EngineUnavailable, InfrastructureError, SandboxPaused, ServiceError
 from sandbox_server.grading.base import TestRun, own_patches
 from sandbox_server.sandbox.base import Limits
-from sandbox_server.sandbox.outside import Outside
+from sandbox_server.sandbox.inspector import ContainerInspector
 from sandbox_server.verdicts import VerdictName
 
 OWN_BREAKS = 2
@@ -42,7 +42,7 @@ class BrokeOff(InfrastructureError):
 
 @asynccontextmanager
 async def blaming(
-    outside: Outside, container_id: str, *, image: str, patch: bytes, limits: Limits
+    inspector: ContainerInspector, container_id: str, *, image: str, patch: bytes, limits: Limits
 ) -> AsyncIterator[None]:
     """Turn failures in the block into BrokeOff, unless there is no patch or the engine is unavailable.
 
@@ -55,7 +55,7 @@ async def blaming(
         if not patch:
             raise
         try:
-            seen = await outside.see(container_id)
+            seen = await inspector.see(container_id)
         except EngineUnavailable:
             raise error from None
         except ServiceError:  # somebody removed it

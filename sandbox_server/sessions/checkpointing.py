@@ -15,7 +15,7 @@ from sandbox_server.errors import NotForkable
 from sandbox_server.images.workspaces import Workspaces
 from sandbox_server.records import ActionRecord, SessionRecord
 from sandbox_server.sandbox.base import Sandbox
-from sandbox_server.sandbox.outside import Outside
+from sandbox_server.sandbox.inspector import ContainerInspector
 from sandbox_server.scoring.journals import kept, undone_at, undone_ranges
 from sandbox_server.sessions.config import CheckpointConfig
 from sandbox_server.sessions.data import SessionData
@@ -92,7 +92,7 @@ class Checkpointing:
 
     def __init__(
         self,
-        outside: Outside,
+        inspector: ContainerInspector,
         data: SessionData,
         workspaces: Workspaces,
         replay: Replay,
@@ -102,7 +102,7 @@ class Checkpointing:
         config: CheckpointConfig,
     ) -> None:
         """`shared`: the object store with the checkpoints of other nodes; None: there is none."""
-        self._outside = outside
+        self._inspector = inspector
         self._data = data
         self._workspaces = workspaces
         self._replay = replay
@@ -125,7 +125,7 @@ class Checkpointing:
         began = time.monotonic()
         prepared = await self._workspaces.prepared(instance)
         async with self._checkpoints.writing() as writing:
-            left_out = await capture(sandbox, self._outside, writing, timeout_s=self._config.checkpoint_timeout_s)
+            left_out = await capture(sandbox, self._inspector, writing, timeout_s=self._config.checkpoint_timeout_s)
             await writing.add(Part.UNDO, await self._data.store.history(record.sid, record.container_id).export())
             checkpoint = Checkpoint(
                 sid=of or record.sid,
@@ -207,7 +207,9 @@ class Checkpointing:
         lacks: Sequence[str] = ()
         if checkpoint is not None:
             timeout_s = self._config.checkpoint_timeout_s
-            lacks = await restore(sandbox, checkpoint, self._checkpoints, timeout_s=timeout_s, outside=self._outside)
+            lacks = await restore(
+                sandbox, checkpoint, self._checkpoints, timeout_s=timeout_s, inspector=self._inspector
+            )
             undo = [block async for block in self._checkpoints.read(checkpoint, Part.UNDO)]
             await history.put(b"".join(undo))
         else:

@@ -160,8 +160,8 @@ async def _begin(call: Call, asked: WatchDir) -> Watch:
 async def _follow(call: Call, watch: Watch) -> None:
     """Have the kernel report events in the watch's folders."""
     folders = [name for name, info in watch.seen.items() if info.kind is FileKind.DIR] if watch.depth > 1 else []
-    outside = boxes_of(call.request).outside
-    await passing_of(call.request).follow(watch, ["", *folders], outside, call.sandbox.container_id)
+    inspector = boxes_of(call.request).inspector
+    await passing_of(call.request).follow(watch, ["", *folders], inspector, call.sandbox.container_id)
 
 
 async def _look(call: Call, path: str, depth: int) -> dict[str, FileInfo]:

@@ -27,11 +27,11 @@ from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.freezing import freeze, is_frozen, thaw
 from sandbox_server.sandbox.docker.group import Group
 from sandbox_server.sandbox.docker.images import Images
+from sandbox_server.sandbox.docker.inspector import DockerInspector
 from sandbox_server.sandbox.docker.labels import ASSIGNED, EGRESS, GROUP, NODE, ROLE, TOKEN
 from sandbox_server.sandbox.docker.layer_files import LayerFiles
 from sandbox_server.sandbox.docker.listing import info_of, layer_bytes, of_node, sandboxes, sid_of
 from sandbox_server.sandbox.docker.neighbours import Neighbours
-from sandbox_server.sandbox.docker.outside import DockerOutside
 from sandbox_server.sandbox.docker.weights import CpuWeights
 from sandbox_server.sandbox.egress import Egress
 from sandbox_server.sandbox.health import until_healthy
@@ -48,7 +48,7 @@ class DockerRuntime:
 
     _container_of: type[DockerContainer] = DockerContainer
     _images_of: type[Images] = Images
-    _outside_of: type[DockerOutside] = DockerOutside
+    _inspector_type: type[DockerInspector] = DockerInspector
     _fifo_runtimes = frozenset({None, "runc", "crun"})
     """OCI runtimes whose containers have the host's FIFOs; None: the engine's default, which boot.bash finds out."""
 
@@ -60,7 +60,7 @@ class DockerRuntime:
         self._looks = asyncio.Semaphore(config.boot_concurrency)  # separate from starts: an ending session holds a slot
         self._removals = asyncio.Semaphore(_REMOVALS)
         self.images: Images = self._images_of(engine, pull=config.pull, pull_timeout_s=config.pull_timeout_s)
-        self.outside: DockerOutside = self._outside_of(engine, self, oci_runtime=config.oci_runtime)
+        self.inspector: DockerInspector = self._inspector_type(engine, self, oci_runtime=config.oci_runtime)
         self._fifos = FifoFolders(config.fifos, config.node)
         if not engine.local:
             self._fifos.give_up("the engine runs on another host")

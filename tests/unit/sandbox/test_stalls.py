@@ -18,7 +18,7 @@ from sandbox_server.sandbox.bash.exec_channels import ExecChannels
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.exec_stream import DockerExecStream, _Stream
 from sandbox_server.sandbox.engine import Container
-from sandbox_server.sandbox.outside import Outside, Seen
+from sandbox_server.sandbox.inspector import ContainerInspector, Seen
 from sandbox_server.sandbox.process import ProcessEnd
 from tests.unit.sandbox.test_forged import Recording
 
@@ -85,7 +85,9 @@ async def test_a_pause_is_no_timeout() -> None:
         return Seen("sha256:1", "2026-01-01T00:00:00Z", running=True, oom_killed=False, exit_code=0)
 
     with pytest.raises(BrokeOff) as broken:
-        async with blaming(cast(Outside, SimpleNamespace(see=see)), "c", image="sha256:1", patch=b"x", limits=Limits()):
+        async with blaming(
+            cast(ContainerInspector, SimpleNamespace(see=see)), "c", image="sha256:1", patch=b"x", limits=Limits()
+        ):
             raise raised.value
     assert broken.value.outer, "no patch can do that"
 
