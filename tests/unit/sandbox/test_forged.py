@@ -19,7 +19,7 @@ from sandbox_server.protocols.e2b.envd_filesystem import entry
 from sandbox_server.sandbox.base import ExecResult, Output, Sandbox, ShellOutcome
 from sandbox_server.sandbox.bash import files, filesystem, frames, profile
 from sandbox_server.sandbox.bash.clock import SandboxClock
-from sandbox_server.sandbox.bash.command import Begun, ChannelProcess, Manner
+from sandbox_server.sandbox.bash.command import Begun, ChannelMode, ChannelProcess
 from sandbox_server.sandbox.bash.exec_channel import ChannelEnded, ChannelFlooded, ExecChannel
 from sandbox_server.sandbox.bash.filesystem_channels import ChannelEnded as FileChannelEnded
 from sandbox_server.sandbox.bash.filesystem_channels import Exchange
@@ -90,7 +90,7 @@ def command_on(exec_stream: DockerExecStream, killed: list[Begun], returned: lis
         Begun(NONCE, "1", 7, "", ""),
         b"",
         b"",
-        Manner(shared=True, reusable=True, pty=False, timeout_s=None),
+        ChannelMode(shared=True, reusable=True, pty=False, timeout_s=None),
         SandboxClock(),
         Recording(killed, returned),
     )

@@ -12,7 +12,7 @@ from sandbox_server.grading.control import BrokeOff, blaming
 from sandbox_server.sandbox.base import Limits
 from sandbox_server.sandbox.bash import command, exec_channels
 from sandbox_server.sandbox.bash.clock import SandboxClock
-from sandbox_server.sandbox.bash.command import Begun, ChannelProcess, Manner
+from sandbox_server.sandbox.bash.command import Begun, ChannelMode, ChannelProcess
 from sandbox_server.sandbox.bash.exec_channel import ExecChannel
 from sandbox_server.sandbox.bash.exec_channels import ExecChannels
 from sandbox_server.sandbox.docker.engine import Engine
@@ -30,7 +30,7 @@ def a_grading(stream: _Stream, channels: Recording) -> ChannelProcess:
         Begun("0" * 32, "1", 7, "", ""),
         b"",
         b"",
-        Manner(shared=False, reusable=False, pty=False, timeout_s=0.2),
+        ChannelMode(shared=False, reusable=False, pty=False, timeout_s=0.2),
         SandboxClock(),
         channels,
     )
