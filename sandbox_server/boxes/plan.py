@@ -85,7 +85,7 @@ class BoxPlan:
         )
 
     async def begin(self, record: SessionRecord, sandbox: Sandbox) -> SessionRecord:
-        """See `Plan.begin`. With files of another box, raises as `BoxStates.fill` too."""
+        """See `Plan.begin`. With files of another box, raises as `BoxStates.restore` too."""
         if self._making.fill is not None:
             await self._making.fill(sandbox)
         self.box = replace(self.box, sid=record.sid, last_s=record.created_at + self._life.most_s)

@@ -200,7 +200,7 @@ class BoxPlans:
             built=box.built,
             view={key: box.metadata[key] for key in _VIEW_KEYS if key in box.metadata},
             made=partial(self._bases.of, box, source.checkpoint.image),
-            fill=partial(self._states.fill, source.checkpoint),
+            fill=partial(self._states.restore, source.checkpoint),
         )
 
 

@@ -46,7 +46,7 @@ class BoxStates:
         telemetry.CHECKPOINT_SECONDS.labels("take").observe(time.monotonic() - began)
         return made
 
-    async def fill(self, checkpoint: Checkpoint, sandbox: Sandbox) -> None:
+    async def restore(self, checkpoint: Checkpoint, sandbox: Sandbox) -> None:
         """Restore the box's files in a fresh container of the checkpoint's image.
 
         Raises:

@@ -50,7 +50,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
+class RestoreResult:
     """The result of a restore: what the container has."""
 
     cwd: str
@@ -195,7 +195,7 @@ class Checkpointing:
             return found
         return await self._shared.fetch(sid, most, image, above=above, undone=ranges, whole=whole) or found
 
-    async def fill(self, record: SessionRecord, sandbox: Sandbox, origin: Origin) -> Filled:
+    async def restore(self, record: SessionRecord, sandbox: Sandbox, origin: Origin) -> RestoreResult:
         """Bring a fresh container, and the undo history of `record.sid`, to the state of the origin.
 
         Raises:
@@ -218,7 +218,7 @@ class Checkpointing:
         talked = replace(record, talk_turns=checkpoint.talk_turns if checkpoint else 0)
         replayed = await self._replay.run(sandbox, talked, origin.instance, origin.again)
         telemetry.CHECKPOINT_SECONDS.labels("restore").observe(time.monotonic() - began)
-        return Filled(
+        return RestoreResult(
             cwd=sandbox.shell.cwd,
             talk_turns=replayed.talk_turns,
             again=replayed.count,

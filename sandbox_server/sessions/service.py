@@ -92,13 +92,13 @@ class SessionService:
             raise
         except SandboxLost as error:
             await self._ends.lose(sid, error.detail)
-            return acting.told(error)
+            return acting.error_observation(error)
         except (UnknownSession, SessionOver, SessionBusy, SessionRestoring) as error:
-            return acting.told(error)
+            return acting.error_observation(error)
         except ServiceError as error:
             telemetry.INFRA_ERRORS.labels(error.code).inc()
             log.error("action failed", sid=sid, code=error.code, error=error.detail)
-            return acting.told(error)
+            return acting.error_observation(error)
 
     async def exec(self, sid: str, commands: Sequence[Command], *, idempotency_key: str = "") -> BatchAnswer:
         """See `sessions.base.Sessions.exec`."""
