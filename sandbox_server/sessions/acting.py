@@ -282,7 +282,7 @@ class Acting:
         for stage, taken_s in seconds.items():
             _SECONDS[stage].observe(taken_s)
         telemetry.ACTIONS.labels(ran.tool, ran.observation.outcome).inc()
-        if traces.on():
+        if traces.is_enabled():
             traces.span(record, _span(action, seconds, asked.arrived))
         return _answer(action, asked)
 

@@ -209,7 +209,7 @@ class Ending:
             self._patches.forget(record.sid)
             raise
         ended = await self._finish(record, SessionState.ENDED, reason, patch.cause or died)
-        if traces.on():
+        if traces.is_enabled():
             said: dict[str, traces.Value] = {"sandbox.end_reason": reason}
             error = died or (patch.cause if patch.diff is None else "")
             traces.span(ended, traces.Span("end", began, clock.now(), said, error=error))
