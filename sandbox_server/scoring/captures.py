@@ -261,7 +261,7 @@ class Captures:
             log.warning("a capture's container is left to the reaper", container_id=sandbox.container_id, exc_info=True)
 
 
-def none(session: SessionRecord) -> PatchRecord:
+def empty_patch(session: SessionRecord) -> PatchRecord:
     """The empty patch of a code search session, whose score depends on the policy's answer alone."""
     return PatchRecord(
         sid=session.sid,

@@ -16,7 +16,7 @@ from sandbox_server.images.workspaces import Workspaces
 from sandbox_server.records import ActionRecord, SessionRecord
 from sandbox_server.sandbox.base import Sandbox
 from sandbox_server.sandbox.inspector import ContainerInspector
-from sandbox_server.scoring.journals import kept, undone_at, undone_ranges
+from sandbox_server.scoring.journals import effective_actions, undone_at, undone_ranges
 from sandbox_server.sessions.config import CheckpointConfig
 from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.replay import Replay, how_they_ended
@@ -46,7 +46,7 @@ class Origin:
     @property
     def again(self) -> Sequence[ActionRecord]:
         """The actions that must be run again."""
-        return kept(self.actions[self.checkpoint.seq if self.checkpoint else 0 :], self.undone)
+        return effective_actions(self.actions[self.checkpoint.seq if self.checkpoint else 0 :], self.undone)
 
 
 @dataclass(frozen=True, slots=True)
