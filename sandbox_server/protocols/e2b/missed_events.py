@@ -32,7 +32,7 @@ _KINDS = {
 }
 
 
-class Passing:
+class MissedWatchEvents:
     """Events in the folders of this process's watches; its references to the watches are weak."""
 
     def __init__(self) -> None:
