@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from sandbox_server import telemetry
 from sandbox_server.catalogue.insight.listing import Listing
-from sandbox_server.catalogue.insight.records import Seen
+from sandbox_server.catalogue.insight.records import SessionWithVerdict
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.checkpoints.store import Damaged
 from sandbox_server.errors import InfrastructureError, ServiceError, UnknownSession
@@ -77,7 +77,7 @@ class Forking:
             request, self._run_state, lambda: self._undamaged(parent, instance, n, at), self._close
         )
 
-    async def tree(self, sid: str) -> list[Seen]:
+    async def tree(self, sid: str) -> list[SessionWithVerdict]:
         """The session, its ancestors, and all their copies, oldest first.
 
         Raises:
