@@ -8,7 +8,7 @@ import pytest
 from sandbox_server.catalogue.instance import SandboxSpec, ScriptGrader, TaskInstance
 from sandbox_server.errors import EngineUnavailable, InfrastructureError, SandboxLost, SandboxPaused
 from sandbox_server.grading.base import TestRun as Run  # pytest would collect a name that begins with Test
-from sandbox_server.grading.control import BrokeOff, Control, blaming, is_suspect
+from sandbox_server.grading.control import Control, GradingInterrupted, attribute_failures, is_suspect
 from sandbox_server.sandbox.base import Limits
 from sandbox_server.sandbox.inspector import ContainerInspector, CurrentLimits, Seen
 from sandbox_server.verdicts import VerdictName
@@ -67,7 +67,9 @@ _LOST = SandboxLost("gone")
 
 async def _broke_off(answer: Seen | Exception, error: Exception = _LOST, patch: bytes = b"x") -> Exception:
     with pytest.raises(Exception) as raised:
-        async with blaming(cast(ContainerInspector, SeenFrom(answer)), "c", image="i", patch=patch, limits=Limits()):
+        async with attribute_failures(
+            cast(ContainerInspector, SeenFrom(answer)), "c", image="i", patch=patch, limits=Limits()
+        ):
             raise error
     return raised.value
 
@@ -87,7 +89,7 @@ async def _broke_off(answer: Seen | Exception, error: Exception = _LOST, patch: 
 async def test_whose_fault_it_looks_like(answer: Seen | Exception, error: Exception, outer: bool) -> None:
     """A patch that fills its memory is taken for a restart of the engine, or a restart for the patch."""
     broken = await _broke_off(answer, error)
-    assert isinstance(broken, BrokeOff) and broken.outer is outer and broken.error is error
+    assert isinstance(broken, GradingInterrupted) and broken.outer is outer and broken.error is error
 
 
 async def test_without_a_patch_or_an_engine_nobody_is_blamed() -> None:
@@ -113,7 +115,7 @@ async def test_limits_that_somebody_has_lowered_are_the_hosts_fault(now: Current
     """After `docker update --memory 6m` the patch was blamed for its container's death: 0.0, not masked."""
     limits = Limits(memory_mb=512, cpus=1.0, pids=512)
     with pytest.raises(InfrastructureError) as raised:
-        async with blaming(
+        async with attribute_failures(
             cast(ContainerInspector, SeenFrom(_seen(exit_code=137, oom_killed=True, limits=now))),
             "c",
             image="i",
@@ -121,18 +123,24 @@ async def test_limits_that_somebody_has_lowered_are_the_hosts_fault(now: Current
             limits=limits,
         ):
             raise _LOST
-    assert isinstance(raised.value, BrokeOff) == (not why) and why in raised.value.detail
+    assert isinstance(raised.value, GradingInterrupted) == (not why) and why in raised.value.detail
 
 
-def _broken(*, outer: bool) -> BrokeOff:
-    return BrokeOff(_LOST, image="i", outer=outer)
+def _broken(*, outer: bool) -> GradingInterrupted:
+    return GradingInterrupted(_LOST, image="i", outer=outer)
 
 
 def test_one_more_attempt_is_made_only_if_it_can_decide() -> None:
     """A failure that every attempt shared is a mask for lack of a second one; or attempts never end."""
     own, outer = _broken(outer=False), _broken(outer=True)
     asked = [([own], 1), ([own, own], 2), ([outer], 1), ([own], 2), ([], 0)]
-    assert [is_suspect(breaks, attempts) for breaks, attempts in asked] == [True, False, False, False, True]
+    assert [is_suspect(interruptions, attempts) for interruptions, attempts in asked] == [
+        True,
+        False,
+        False,
+        False,
+        True,
+    ]
 
 
 @pytest.mark.parametrize(("outer", "runs"), [(False, 1), (True, 2)])

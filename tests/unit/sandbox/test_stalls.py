@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from sandbox_server.errors import SandboxExhausted, SandboxLost, SandboxPaused
-from sandbox_server.grading.control import BrokeOff, blaming
+from sandbox_server.grading.control import GradingInterrupted, attribute_failures
 from sandbox_server.sandbox.base import Limits
 from sandbox_server.sandbox.bash import command, exec_channels
 from sandbox_server.sandbox.bash.clock import SandboxClock
@@ -84,8 +84,8 @@ async def test_a_pause_is_no_timeout() -> None:
     async def see(container_id: str) -> Seen:
         return Seen("sha256:1", "2026-01-01T00:00:00Z", running=True, oom_killed=False, exit_code=0)
 
-    with pytest.raises(BrokeOff) as broken:
-        async with blaming(
+    with pytest.raises(GradingInterrupted) as broken:
+        async with attribute_failures(
             cast(ContainerInspector, SimpleNamespace(see=see)), "c", image="sha256:1", patch=b"x", limits=Limits()
         ):
             raise raised.value
