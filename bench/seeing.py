@@ -24,7 +24,7 @@ from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.insight.counts import Counts
 from sandbox_server.catalogue.insight.listing import Listing
-from sandbox_server.catalogue.insight.records import Seen, SessionFilter
+from sandbox_server.catalogue.insight.records import SessionFilter, SessionWithVerdict
 from sandbox_server.catalogue.insight.search import ActionSearch
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.errors import UnknownSession
@@ -86,7 +86,7 @@ class Kept:
     async def nodes(self) -> "list[NodeRecord]":
         return [NodeRecord("n1", "http://n1", "b", slots=512, used=100)]
 
-    async def list(self, wanted: SessionFilter, *, limit: int = 100) -> "list[Seen]":
+    async def list(self, wanted: SessionFilter, *, limit: int = 100) -> "list[SessionWithVerdict]":
         return await self._listing.sessions(wanted, limit=limit)
 
 

@@ -11,7 +11,6 @@ from sandbox_server.app.session_parts import SessionParts
 from sandbox_server.boxes.allowed_images import AllowedImages
 from sandbox_server.boxes.base_images import BaseImages
 from sandbox_server.boxes.boxes import Boxes
-from sandbox_server.boxes.catching_up import BoxCatchingUp
 from sandbox_server.boxes.copies import Copies
 from sandbox_server.boxes.creation import BoxCreation
 from sandbox_server.boxes.forks import BoxForks
@@ -22,6 +21,7 @@ from sandbox_server.boxes.measures import Measures
 from sandbox_server.boxes.monitoring import BoxMonitoring
 from sandbox_server.boxes.planning import BoxPlans
 from sandbox_server.boxes.policy import BoxPolicy
+from sandbox_server.boxes.redis_reconciler import BoxRedisReconciler
 from sandbox_server.boxes.session_boxes import SessionBoxes
 from sandbox_server.boxes.sleeping import BoxSleep
 from sandbox_server.boxes.snapshots import BoxSnapshots
@@ -83,11 +83,11 @@ async def open_boxes(settings: Settings, base: Foundation, sessions: SessionPart
         bases = BaseImages(runtime, box_images, templates)
         sleep = BoxSleep(runtime, data, facts, log, starts, states, bases, policy)
         history, wait_s = BoxHistory(base.database), settings.action_wait_s
-        catching_up = BoxCatchingUp(data, facts, history, log)
-        lives = BoxLives(runtime, data.store, facts, log, sleep, work.events, catching_up, wait_s=wait_s)
+        reconciler = BoxRedisReconciler(data, facts, history, log)
+        lives = BoxLives(runtime, data.store, facts, log, sleep, work.events, reconciler, wait_s=wait_s)
         use = BoxUse(idle_s=settings.box_idle_s)
         seen = BoxMonitoring(Measures(runtime), work.events)
-        boxes = Boxes(runtime, data, facts, sessions.ownership, ending, catching_up, lives, policy, use)
+        boxes = Boxes(runtime, data, facts, sessions.ownership, ending, reconciler, lives, policy, use)
         snapshots = BoxSnapshots(states, Snapshots(base.database), checkpoints.lasting, state.nodes, node=node)
         plans = BoxPlans(data.store, facts, policy, allowed, templates, bases, states, snapshots)
         creation = BoxCreation(runtime, boxes, facts, plans, starts, sessions.placement, ending, log)

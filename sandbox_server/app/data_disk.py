@@ -42,7 +42,7 @@ class DataDisk:
             raise DataDiskFull(wrong)
 
     def _wrong(self) -> str:
-        return self._too_little() or tried(self._folder)
+        return self._too_little() or probe_write(self._folder)
 
     def _too_little(self) -> str:
         free = free_bytes(self._folder)
@@ -61,7 +61,7 @@ def free_bytes(folder: Path) -> int:
     return stat.f_bavail * stat.f_frsize
 
 
-def tried(folder: Path) -> str:
+def probe_write(folder: Path) -> str:
     """Write a small file to `folder` and remove it; returns the error text, "" on success."""
     probe = folder / f".probe-{secrets.token_hex(4)}"
     try:

@@ -36,7 +36,7 @@ def make_private(folder: Path) -> None:
         log.warning("the data folder is left open to other users", folder=str(folder), reason=shared)
         return
     narrowed = failed = 0
-    for path in list(wider(folder)):
+    for path in list(too_permissive_paths(folder)):
         try:
             path.chmod(stat.S_IMODE(path.lstat().st_mode) & ~_OTHERS)
             narrowed += 1
@@ -65,7 +65,7 @@ def why_shared(folder: Path) -> str:
     return ""
 
 
-def wider(folder: Path) -> Iterator[Path]:
+def too_permissive_paths(folder: Path) -> Iterator[Path]:
     """The paths in `folder`, itself included, that other users may read, write or enter. Follows no links."""
     if folder.stat().st_mode & _OTHERS:
         yield folder

@@ -24,13 +24,13 @@ from sandbox_server.fleet.runs import Runs
 from sandbox_server.pool.lookahead import Lookahead
 from sandbox_server.scoring.captures import Captures
 from sandbox_server.sessions.acting import Acting
-from sandbox_server.sessions.catching_up import CatchingUp
 from sandbox_server.sessions.checkpointing import Checkpointing
 from sandbox_server.sessions.ending import Ending
 from sandbox_server.sessions.ends import Ends
 from sandbox_server.sessions.final_patches import FinalPatches
 from sandbox_server.sessions.forking import Forking
 from sandbox_server.sessions.origins import Origins
+from sandbox_server.sessions.redis_reconciler import RedisReconciler
 from sandbox_server.sessions.regular_checkpoints import RegularCheckpoints
 from sandbox_server.sessions.replay import Replay
 from sandbox_server.sessions.restoring import Restoring
@@ -68,7 +68,7 @@ class SessionParts:
     checkpointed: Checkpointed
     sleeping: Sleeping
     restoring: Restoring
-    catching_up: CatchingUp
+    reconciler: RedisReconciler
     acting: Acting
     captures: Captures
     ending: Ending
@@ -110,7 +110,7 @@ async def _open_checkpoints(
             stack.push_async_callback(shared.close)
             lasting = PermanentCheckpoints(checkpoints, objects, node=settings.node_id, timeout_s=timeout_s)
         checkpointing = Checkpointing(
-            base.runtime.outside,
+            base.runtime.inspector,
             base.data,
             base.workspaces,
             Replay(running, command_timeout_s=settings.command_timeout_s),
@@ -150,9 +150,9 @@ async def open_sessions(settings: Settings, base: Foundation, gradings: Gradings
             runtime, workspaces, data, starts, checkpointing, ownership, placement, log, restore_config
         )
         stack.push_async_callback(restoring.close)
-        catching_up = CatchingUp(runtime, data, log, node=node)
+        reconciler = RedisReconciler(runtime, data, log, node=node)
         action_config = configs.action_config(settings)
-        acting = Acting(runtime, data, running, restoring, sleeping, regular, catching_up, action_config)
+        acting = Acting(runtime, data, running, restoring, sleeping, regular, reconciler, action_config)
 
         captures = captures_of(settings, runtime)
         stack.push_async_callback(captures.close)
@@ -166,7 +166,7 @@ async def open_sessions(settings: Settings, base: Foundation, gradings: Gradings
             ending_max_s=settings.ending_max_s,
         )
         end_config = configs.end_config(settings)
-        ending = Ending(runtime, data, patches, starts, ownership, restoring, catching_up, end_config, acting.interrupt)
+        ending = Ending(runtime, data, patches, starts, ownership, restoring, reconciler, end_config, acting.interrupt)
         stack.push_async_callback(ending.close)
         ends = Ends(data, ending, rewards, reward_wait_s=settings.reward_wait_s)
 
@@ -189,7 +189,7 @@ async def open_sessions(settings: Settings, base: Foundation, gradings: Gradings
             checkpointed=checkpointed,
             sleeping=sleeping,
             restoring=restoring,
-            catching_up=catching_up,
+            reconciler=reconciler,
             acting=acting,
             captures=captures,
             ending=ending,

@@ -19,5 +19,5 @@ class TraceHeader:
         if scope["type"] == "http":
             found = next((value for name, value in scope["headers"] if name == b"traceparent"), b"")
             if found and found.isascii() and len(found) <= _LONGEST:
-                traces.hear(found.decode("ascii"))
+                traces.note_traceparent(found.decode("ascii"))
         await self._app(scope, receive, send)

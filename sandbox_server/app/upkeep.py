@@ -30,17 +30,17 @@ def upkeep_of(
     """Build the parts."""
     runtime, data, state, node = base.runtime, base.data, base.state, settings.node_id
     ownership, starts, ending, ends = sessions.ownership, sessions.starts, sessions.ending, sessions.ends
-    catching_up = sessions.catching_up
+    reconciler = sessions.reconciler
     idle_s, wait_s = settings.session_idle_s, settings.action_wait_s
     kinds: Kinds = {
-        SessionKind.TASK: TaskKind(data, catching_up, idle_s=idle_s, disk_mb=settings.disk_mb, wait_s=wait_s),
+        SessionKind.TASK: TaskKind(data, reconciler, idle_s=idle_s, disk_mb=settings.disk_mb, wait_s=wait_s),
         SessionKind.BOX: boxes.kind,
     }
     timeout_s = settings.postprocess_timeout_s
     expiry = Expiry(data, kinds, state.nodes, state.runs, ownership, ending, ends.end, postprocess_timeout_s=timeout_s)
-    rebuilding = Rebuilding(runtime, data, kinds, ownership, catching_up, node=node)
+    rebuilding = Rebuilding(runtime, data, kinds, ownership, reconciler, node=node)
     reaper = Reaper(
-        runtime, data, kinds, ownership, sessions.restoring, starts, expiry, rebuilding, catching_up, node=node
+        runtime, data, kinds, ownership, sessions.restoring, starts, expiry, rebuilding, reconciler, node=node
     )
     recovery = Recovery(data, kinds, starts, gradings.rewards, rebuilding, expiry, reaper, node=node)
     return Upkeep(kinds, reaper, recovery)

@@ -7,10 +7,10 @@ dies. A box has no journal, so it cannot be restored on another node.
 
 from collections.abc import Sequence
 
-from sandbox_server.boxes.catching_up import BoxCatchingUp
 from sandbox_server.boxes.lives import BoxLives
 from sandbox_server.boxes.network import egress_of
 from sandbox_server.boxes.policy import BoxPolicy
+from sandbox_server.boxes.redis_reconciler import BoxRedisReconciler
 from sandbox_server.boxes.use import BoxUse
 from sandbox_server.boxes.view import BoxView as BoxView  # re-exported: the methods here return it
 from sandbox_server.errors import SandboxLost, SandboxPaused, SandboxRunning, StateUnavailable, UnknownSession
@@ -18,7 +18,7 @@ from sandbox_server.fleet.ownership import Ownership
 from sandbox_server.lifecycle import OVER, SessionState
 from sandbox_server.records import OnTimeout, SessionKind
 from sandbox_server.sandbox.base import Runtime, Sandbox
-from sandbox_server.sandbox.outside import Outside
+from sandbox_server.sandbox.inspector import ContainerInspector
 from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.ending import Ending
 from sandbox_server.state.boxes import BoxFacts
@@ -34,7 +34,7 @@ class Boxes:
         facts: BoxFacts,
         ownership: Ownership,
         ending: Ending,
-        catching_up: BoxCatchingUp,
+        reconciler: BoxRedisReconciler,
         lives: BoxLives,
         policy: BoxPolicy,
         use: BoxUse,
@@ -44,15 +44,15 @@ class Boxes:
         self._facts = facts
         self._ownership = ownership
         self._ending = ending
-        self._catching_up = catching_up
+        self._reconciler = reconciler
         self._lives = lives
         self.policy = policy
         self.use = use
 
     @property
-    def outside(self) -> Outside:
+    def inspector(self) -> ContainerInspector:
         """What this node's engine shows of containers."""
-        return self._runtime.outside
+        return self._runtime.inspector
 
     async def get(self, sid: str) -> BoxView:
         """The box on any node, live or ended. Raises UnknownSession, StateUnavailable."""
@@ -64,8 +64,8 @@ class Boxes:
     async def find(self, sid: str) -> BoxView | None:
         """Like `get`; None if the session runs an instance."""
         record, box = await self._facts.with_session(sid)
-        if record is not None and box is not None and await self._catching_up.is_behind(record):
-            await self._lives.caught_up(sid)
+        if record is not None and box is not None and await self._reconciler.is_behind(record):
+            await self._lives.reconcile(sid)
             record, box = await self._facts.with_session(sid)
         if record is None:
             record = await self._data.history.session(sid)

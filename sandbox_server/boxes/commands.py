@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from sandbox_server import telemetry
 from sandbox_server.boxes.boxes import BoxView
 from sandbox_server.boxes.command import CommandLine
-from sandbox_server.boxes.processes import Follower, Lagging, Over, Processes, Running
+from sandbox_server.boxes.processes import Follower, FollowerTooSlow, OutputEnded, Processes, Running
 from sandbox_server.errors import CommandLost, MalformedRequest, SandboxLost, ServiceError, UnknownCommand
 from sandbox_server.sandbox.base import Output, Process, ProcessEnd, Stream
 from sandbox_server.sandbox.collector import Collector
@@ -209,7 +209,7 @@ class Commands:
                 piece = await follower.next(_NEXT_S)
                 if piece is not None:
                     streams[piece[0]].add(piece[1])
-        except (Over, Lagging):
+        except (OutputEnded, FollowerTooSlow):
             pass
         finally:
             follower.close()

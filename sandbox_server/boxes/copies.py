@@ -127,9 +127,9 @@ class _Plan:
         return self._spec
 
     async def begin(self, record: SessionRecord, sandbox: Sandbox) -> SessionRecord:
-        """See `Plan.begin`; raises as `Checkpointing.fill`."""
+        """See `Plan.begin`; raises as `Checkpointing.restore`."""
         origin, limits = self._origin, self._spec.limits
-        filled = await self._checkpointing.fill(
+        restored = await self._checkpointing.restore(
             replace(record, instance_id=origin.instance.instance_id), sandbox, origin
         )
         now = clock.now()  # its lifetime starts now: actions may have been run again for minutes
@@ -137,8 +137,8 @@ class _Plan:
             record,
             deadline=now + self.lasts_s,
             touched_at=now,
-            cwd=filled.cwd or record.cwd,
-            notice=filled.notice("This sandbox is a copy"),
+            cwd=restored.cwd or record.cwd,
+            notice=restored.notice("This sandbox is a copy"),
         )
         self.box = BoxRecord(
             sid=copy.sid,

@@ -45,9 +45,9 @@ class BoxesKind:
         _, box = await self._facts.with_session(record.sid)
         return self._disk_mb if box is None else box.disk_mb
 
-    async def caught_up(self, record: SessionRecord) -> bool:
-        """See `Kind.caught_up`."""
-        return await self._lives.caught_up(record.sid)
+    async def reconcile(self, record: SessionRecord) -> bool:
+        """See `Kind.reconcile`."""
+        return await self._lives.reconcile(record.sid)
 
     async def pause_at_end(self, record: SessionRecord) -> bool:
         """See `Kind.pause_at_end`."""

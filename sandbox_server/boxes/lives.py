@@ -10,9 +10,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 from sandbox_server import clock, telemetry
-from sandbox_server.boxes.catching_up import BoxCatchingUp
 from sandbox_server.boxes.events import BoxEvents
 from sandbox_server.boxes.network import connect, egress_of
+from sandbox_server.boxes.redis_reconciler import BoxRedisReconciler
 from sandbox_server.boxes.sleeping import BoxSleep
 from sandbox_server.boxes.view import BoxView
 from sandbox_server.errors import (
@@ -46,13 +46,13 @@ class BoxLives:
         log: SessionLog,
         sleep: BoxSleep,
         events: BoxEvents,
-        catching_up: BoxCatchingUp,
+        reconciler: BoxRedisReconciler,
         *,
         wait_s: float,
     ) -> None:
         """`wait_s`: limit on waiting for the session's lock."""
         self._sleep = sleep
-        self._catching_up = catching_up
+        self._reconciler = reconciler
         self._events = events
         self._runtime = runtime
         self._store = store
@@ -169,10 +169,10 @@ class BoxLives:
         async with self._store.lock(sid, self._sleep.wait_s):
             return await self._running(sid)
 
-    async def caught_up(self, sid: str) -> bool:
+    async def reconcile(self, sid: str) -> bool:
         """Put back what Redis lacks of the box; True if it lacked anything. Raises SessionBusy, InfrastructureError."""
         async with self._store.lock(sid, self._wait_s):
-            return await self._catching_up.caught_up(sid)
+            return await self._reconciler.reconcile(sid)
 
     def forget(self, sid: str) -> None:
         """Drop the stored files of a box that has ended."""
@@ -198,7 +198,7 @@ class BoxLives:
 
     async def _mend(self, sid: str) -> None:
         async with self._store.lock(sid, self._wait_s):
-            await self._catching_up.caught_up(sid)
+            await self._reconciler.reconcile(sid)
             view = await self._view(sid)
             if view is None or view.record.state != SessionState.LIVE:
                 return
@@ -285,6 +285,6 @@ class BoxLives:
 
     async def _view(self, sid: str) -> BoxView | None:
         record, box = await self._facts.with_session(sid)
-        if record is not None and self._facts.is_behind(record) and await self._catching_up.caught_up(sid):
+        if record is not None and self._facts.is_behind(record) and await self._reconciler.reconcile(sid):
             record, box = await self._facts.with_session(sid)
         return None if record is None or box is None else BoxView(record, box)

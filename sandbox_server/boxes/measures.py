@@ -10,7 +10,7 @@ from sandbox_server import clock, telemetry
 from sandbox_server.boxes.view import BoxView
 from sandbox_server.errors import SandboxLost
 from sandbox_server.sandbox.base import Runtime
-from sandbox_server.sandbox.outside import Usage
+from sandbox_server.sandbox.inspector import Usage
 
 log = telemetry.logger(__name__)
 
@@ -78,7 +78,7 @@ class Measures:
     async def _no_figures(self, view: BoxView) -> None:
         """Warn once if the engine has no figures of a running container; otherwise the box is just ending."""
         try:
-            runs = not self._told and (await self._runtime.outside.see(view.record.container_id)).running
+            runs = not self._told and (await self._runtime.inspector.see(view.record.container_id)).running
         except SandboxLost:
             return
         if runs:
@@ -108,7 +108,7 @@ class Measures:
         )
 
     async def _read(self, view: BoxView) -> tuple[Usage, float]:
-        return await self._runtime.outside.usage(view.record.container_id), time.monotonic()
+        return await self._runtime.inspector.usage(view.record.container_id), time.monotonic()
 
     def keep(self, sids: Iterable[str]) -> None:
         """Forget all other boxes."""

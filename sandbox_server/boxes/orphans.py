@@ -52,7 +52,7 @@ class CommandNotes(Protocol):
         ...
 
 
-def noted(command: CommandLine, began_at: float) -> str:
+def note_json(command: CommandLine, began_at: float) -> str:
     """The note, as JSON, on a command that started at `began_at` (Unix seconds)."""
     return json.dumps({**asdict(command), "argv": list(command.argv), "began_at": began_at})
 
@@ -79,7 +79,7 @@ class Orphan:
 
     async def _lives(self) -> bool:
         try:
-            return bool(await ages(self._sandbox, [self.pid]))
+            return bool(await process_ages(self._sandbox, [self.pid]))
         except SandboxPaused:
             return True
 
@@ -99,7 +99,7 @@ class Orphan:
         """Send a signal; False: the process has ended."""
         done = await self._kill(f"-{number}", str(self.pid))
         # after SIGKILL a busy machine may show it for some ms more, and the next check would be 2 s later
-        if done.exit_code == 0 and (number == signal.SIGKILL or not await ages(self._sandbox, [self.pid])):
+        if done.exit_code == 0 and (number == signal.SIGKILL or not await process_ages(self._sandbox, [self.pid])):
             self._gone.set()
         return done.exit_code == 0
 
@@ -118,7 +118,7 @@ class Orphan:
         return await self._sandbox.exec(["bash", "-c", 'kill "$@"', "kill", *words], timeout_s=_EXEC_S)
 
 
-async def ages(sandbox: Sandbox, pids: list[int]) -> dict[int, float]:
+async def process_ages(sandbox: Sandbox, pids: list[int]) -> dict[int, float]:
     """Process id -> age in seconds, for the running ones of `pids`."""
     if not pids:
         return {}
@@ -128,7 +128,7 @@ async def ages(sandbox: Sandbox, pids: list[int]) -> dict[int, float]:
     return {int(line[1]): (int(line[3]) - int(line[2])) / _TICKS for line in lines if line and line[1] in asked}
 
 
-async def left(
+async def surviving_commands(
     notes: CommandNotes, sid: str, sandbox: Sandbox, known: Collection[int]
 ) -> list[tuple[Orphan, CommandLine, float]]:
     """Noted commands, except `known`, that still run, with their start times; notes of the others are removed.
@@ -138,7 +138,7 @@ async def left(
 
     """
     texts = {pid: text for pid, text in (await notes.commands(sid)).items() if pid not in known}
-    living = await ages(sandbox, list(texts))
+    living = await process_ages(sandbox, list(texts))
     now = clock.now()
     found = []
     for pid, text in texts.items():

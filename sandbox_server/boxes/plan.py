@@ -13,7 +13,7 @@ from sandbox_server.state.store import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class Lifetime:
     """Limits in seconds since the box's creation."""
 
     lasts_s: float
@@ -23,12 +23,12 @@ class Life:
 
 
 @dataclass(frozen=True, slots=True)
-class Making:
+class ContainerSource:
     """How a box's container is made, if it is not made from the requested image alone."""
 
     image: Callable[[], Awaitable[ImageInfo]] | None = None
     """The image that it is made from instead, e.g. its template's."""
-    fill: Callable[[Sandbox], Awaitable[None]] | None = None
+    restore_files: Callable[[Sandbox], Awaitable[None]] | None = None
     """Gives the fresh container the files of another box."""
     setuid: bool = False
     """See `ContainerSpec`."""
@@ -45,18 +45,18 @@ class BoxPlan:
         box: BoxRecord,
         limits: Limits,
         egress: Egress | None,
-        life: Life,
+        lifetime: Lifetime,
         *,
         images: BoxImages,
         store: Store,
         facts: BoxFacts,
-        making: Making,
+        source: ContainerSource,
     ) -> None:
         """`box` still lacks `sid`, `last_s`, `base` and `image_path`, which are known only when it starts."""
-        self._making = making
+        self._source = source
         self._limits = limits
         self._egress = egress
-        self._life = life
+        self._lifetime = lifetime
         self._images = images
         self._store = store
         self._facts = facts
@@ -64,11 +64,11 @@ class BoxPlan:
         reach = " ".join((box.network, *box.allow_out, "-", *box.deny_out))
         view = " ".join(box.metadata.get(key, "") for key in (VIEW_KEY, INSTANCE_KEY))
         self.name = f"box {box.image} {view} {reach} {limits.cpus:g} {limits.memory_mb}"
-        self.lasts_s = life.lasts_s
+        self.lasts_s = lifetime.lasts_s
 
     async def spec(self) -> ContainerSpec:
         """See `Plan.spec`. Without the box's environment, so that boxes of one image share pooled containers."""
-        image = self._making.image
+        image = self._source.image
         info = await (image() if image else self._images.of(self.box.image, self.box.metadata))
         path = self.box.env.get("PATH", "") or info.env.get("PATH", "")
         self.box = replace(self.box, image_path=path, base=info.name)
@@ -81,14 +81,14 @@ class BoxPlan:
             egress=self._egress,
             limits=self._limits,
             with_shell=False,
-            setuid=self._making.setuid,
+            setuid=self._source.setuid,
         )
 
     async def begin(self, record: SessionRecord, sandbox: Sandbox) -> SessionRecord:
-        """See `Plan.begin`. With files of another box, raises as `BoxStates.fill` too."""
-        if self._making.fill is not None:
-            await self._making.fill(sandbox)
-        self.box = replace(self.box, sid=record.sid, last_s=record.created_at + self._life.most_s)
+        """See `Plan.begin`. With files of another box, raises as `BoxStates.restore` too."""
+        if self._source.restore_files is not None:
+            await self._source.restore_files(sandbox)
+        self.box = replace(self.box, sid=record.sid, last_s=record.created_at + self._lifetime.most_s)
         await self._facts.put(self.box, record.deadline)
         await self._store.put_session(record)
         return record

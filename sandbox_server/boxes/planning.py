@@ -9,7 +9,7 @@ from functools import partial
 from sandbox_server.boxes.allowed_images import AllowedImages
 from sandbox_server.boxes.base_images import BaseImages
 from sandbox_server.boxes.network import egress_of
-from sandbox_server.boxes.plan import BoxPlan, Life, Making
+from sandbox_server.boxes.plan import BoxPlan, ContainerSource, Lifetime
 from sandbox_server.boxes.policy import BoxPolicy
 from sandbox_server.boxes.snapshots import BoxSnapshots, Source
 from sandbox_server.boxes.states import BoxStates
@@ -175,9 +175,17 @@ class BoxPlans:
             start=own.start,
             ready=own.ready,
         )
-        making = Making(base.made, base.fill, policy.may_sudo(base.root))
-        life, images = Life(life_s, policy.max_s), self._allowed.images
-        return BoxPlan(box, limits, egress, life, images=images, store=self._store, facts=self._facts, making=making)
+        lifetime, images = Lifetime(life_s, policy.max_s), self._allowed.images
+        return BoxPlan(
+            box,
+            limits,
+            egress,
+            lifetime,
+            images=images,
+            store=self._store,
+            facts=self._facts,
+            source=ContainerSource(base.made, base.restore_files, policy.may_sudo(base.root)),
+        )
 
     def _from_image(self, asked: BoxRequest) -> "_Base":
         policy = self._policy
@@ -200,7 +208,7 @@ class BoxPlans:
             built=box.built,
             view={key: box.metadata[key] for key in _VIEW_KEYS if key in box.metadata},
             made=partial(self._bases.of, box, source.checkpoint.image),
-            fill=partial(self._states.fill, source.checkpoint),
+            restore_files=partial(self._states.restore, source.checkpoint),
         )
 
 
@@ -219,7 +227,7 @@ class _Base:
     view: Mapping[str, str] = field(default_factory=dict)
     """The other box's metadata that chose its view of the image; its files need the same view in the new box."""
     made: Callable[[], Awaitable[ImageInfo]] | None = None
-    fill: Callable[[Sandbox], Awaitable[None]] | None = None
+    restore_files: Callable[[Sandbox], Awaitable[None]] | None = None
 
 
 def _bound(asked: BoxRequest) -> None:

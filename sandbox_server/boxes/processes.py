@@ -47,11 +47,11 @@ class ProcessLimits:
     """Maximum ended commands kept per box."""
 
 
-class Lagging(Exception):
+class FollowerTooSlow(Exception):
     """The follower stalled for too long and was dropped."""
 
 
-class Over(Exception):
+class OutputEnded(Exception):
     """The command has ended and all its output was delivered; see `Running.end` and `Running.fault`."""
 
 
@@ -66,7 +66,7 @@ class Follower:
         self._news = asyncio.Event()
         self.room = asyncio.Event()
         self.room.set()
-        self.lagging = False
+        self.too_slow = False
 
     def add(self, stream: Stream, data: bytes) -> None:
         """Queue output of the command."""
@@ -85,7 +85,7 @@ class Follower:
         """The next piece of output; None: none within `timeout_s`.
 
         Raises:
-            Over: no more will come. Lagging.
+            OutputEnded: no more will come. FollowerTooSlow.
 
         """
         if not self._pieces and not self._over:
@@ -94,16 +94,16 @@ class Follower:
                     await self._news.wait()
         if self._pieces:
             return self._take()
-        if self.lagging:
-            raise Lagging
+        if self.too_slow:
+            raise FollowerTooSlow
         if self._over:
-            raise Over
+            raise OutputEnded
         self._news.clear()
         return None
 
     @property
     def _over(self) -> bool:
-        return self.lagging or self._running.over.is_set()
+        return self.too_slow or self._running.over.is_set()
 
     def _take(self) -> tuple[Stream, bytes]:
         """Join small pieces of one stream, up to PIECE bytes: a frame for each would cost more than its content."""
@@ -177,7 +177,7 @@ class Running:
             wait.cancel()
         if not done:
             for follower in held:
-                follower.lagging = True
+                follower.too_slow = True
                 self.followers.discard(follower)
                 follower.wake()
 
@@ -240,7 +240,7 @@ class Processes:
         if self._notes is None or sid in self._adopted:
             return
         known = {running.pid for running in self._all(sid)}
-        for orphan, command, began_at in await orphans.left(self._notes, sid, sandbox, known):
+        for orphan, command, began_at in await orphans.surviving_commands(self._notes, sid, sandbox, known):
             if all(orphan.pid != running.pid for running in self._all(sid)):  # another request may have been first
                 running = Running(orphan, command, self._limits, began_at)
                 running.noted = True
@@ -294,7 +294,7 @@ class Processes:
 
     async def _noted(self, notes: CommandNotes, sid: str, running: Running) -> None:
         try:
-            await notes.note_command(sid, running.pid, orphans.noted(running.command, running.began_at))
+            await notes.note_command(sid, running.pid, orphans.note_json(running.command, running.began_at))
         except ServiceError as error:
             log.warning("a command could not be recorded: a restart would lose it", sid=sid, error=error.detail)
 

@@ -128,7 +128,7 @@ class BoxSleep:
         wait_s = self._policy.create_wait_s
         try:
             async with asyncio.timeout(wait_s), self._starts.place(view.record):
-                sandbox = await self._filled(view, checkpoint)
+                sandbox = await self._restored(view, checkpoint)
                 container_id = sandbox.container_id
                 # If this fails without an answer, the reaper decides from the record whose the container is.
                 changes = await self._facts.change(box, deadline, container_id=container_id)
@@ -157,7 +157,7 @@ class BoxSleep:
         log.info("box woke", sid=view.sid, seconds=round(time.monotonic() - began, 3))
         return awake
 
-    async def _filled(self, view: BoxView, checkpoint: Checkpoint) -> Sandbox:
+    async def _restored(self, view: BoxView, checkpoint: Checkpoint) -> Sandbox:
         """Create a container with the box's files."""
         box = view.box
         image = await self._bases.of(box, checkpoint.image)
@@ -174,7 +174,7 @@ class BoxSleep:
         )
         async with self._starts.container(spec, view.record) as sandbox:
             try:
-                await self._states.fill(checkpoint, sandbox)
+                await self._states.restore(checkpoint, sandbox)
             except Damaged as error:
                 raise SandboxLost(f"it had no container, and its stored files are damaged: {error}") from error
         return sandbox

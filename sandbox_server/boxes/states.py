@@ -34,11 +34,11 @@ class BoxStates:
             EngineUnavailable.
         """
         began = time.monotonic()
-        image = (await self._runtime.outside.see(sandbox.container_id)).image
+        image = (await self._runtime.inspector.see(sandbox.container_id)).image
         self._taking.add(name)
         try:
             async with self._checkpoints.writing() as writing:
-                left_out = await capture_files(sandbox, self._runtime.outside, writing, timeout_s=self._timeout_s)
+                left_out = await capture_files(sandbox, self._runtime.inspector, writing, timeout_s=self._timeout_s)
                 made = Checkpoint(name, 0, image, clock.now(), left_out=left_out, stands=True)
                 made = await self._checkpoints.keep(writing, made)
         finally:
@@ -46,7 +46,7 @@ class BoxStates:
         telemetry.CHECKPOINT_SECONDS.labels("take").observe(time.monotonic() - began)
         return made
 
-    async def fill(self, checkpoint: Checkpoint, sandbox: Sandbox) -> None:
+    async def restore(self, checkpoint: Checkpoint, sandbox: Sandbox) -> None:
         """Restore the box's files in a fresh container of the checkpoint's image.
 
         Raises:
@@ -55,7 +55,7 @@ class BoxStates:
         """
         began = time.monotonic()
         await restore_files(
-            sandbox, checkpoint, self._checkpoints, timeout_s=self._timeout_s, outside=self._runtime.outside
+            sandbox, checkpoint, self._checkpoints, timeout_s=self._timeout_s, inspector=self._runtime.inspector
         )
         telemetry.CHECKPOINT_SECONDS.labels("restore").observe(time.monotonic() - began)
 

@@ -17,8 +17,8 @@ _DATA = (".json", ".png", "csv", ".txt", ".md", ".jpg", ".jpeg", ".pkl", ".yml",
 
 START_MARKER, END_MARKER = ">>>>> Start Test Output", ">>>>> End Test Output"
 
-NOT_LAID = 97
-"""Exit code of a set-up changed by `ending_unless_laid` whose patch does not apply."""
+TEST_PATCH_REFUSED = 97
+"""Exit code of a set-up changed by `exit_if_test_patch_refused` whose patch does not apply."""
 
 _APPLY = re.compile(r"git apply [^|&;<>\n]*<<[ \t]*(['\"]?)(\w+)\1[ \t]*")
 
@@ -64,8 +64,8 @@ def without_files(setup: str, test_patch: str, paths: Collection[str]) -> str:
     return setup.replace(test_patch.strip("\n"), left.decode().strip("\n"), 1)
 
 
-def ending_unless_laid(setup: str) -> str:
-    """`setup` that exits with NOT_LAID if `git apply` refuses its test patch.
+def exit_if_test_patch_refused(setup: str) -> str:
+    """`setup` that exits with TEST_PATCH_REFUSED if `git apply` refuses its test patch.
 
     The benchmark's scripts go on then, with the tests that the repository already has. A patch can make git refuse all
     of the test patch, for example by a link in place of one new folder, and old tests pass without a fix. A patch of
@@ -76,7 +76,7 @@ def ending_unless_laid(setup: str) -> str:
         if found := _APPLY.fullmatch(line):
             end = [*lines, found[2]].index(found[2], number + 1)
             if any(text.strip() for text in lines[number + 1 : end]):
-                lines[number] = f"{line} || exit {NOT_LAID}"
+                lines[number] = f"{line} || exit {TEST_PATCH_REFUSED}"
     return "\n".join(lines)
 
 

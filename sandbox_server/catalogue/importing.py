@@ -13,7 +13,7 @@ from sandbox_server.catalogue.conversion import Swebench41
 from sandbox_server.catalogue.harbor.folders import task_rows
 from sandbox_server.catalogue.image_name import WHY, is_image_name
 from sandbox_server.catalogue.instance import TaskInstance
-from sandbox_server.catalogue.nemo_gym import opened
+from sandbox_server.catalogue.nemo_gym import unwrapped_row
 from sandbox_server.catalogue.read import read_rows
 from sandbox_server.catalogue.rows import Importer, OldRowConverter, SourceRow
 from sandbox_server.errors import MalformedRequest, RowRejected
@@ -44,7 +44,7 @@ def read_instances(
     if family and family not in _IMPORTERS:
         raise MalformedRequest(f"no family {family!r}; there are {', '.join(_IMPORTERS)}")
     families: defaultdict[str, list[SourceRow]] = defaultdict(list)
-    for row in map(opened, read_rows(path)):
+    for row in map(unwrapped_row, read_rows(path)):
         families[family or _family(row)].append(row)
     converter, total = Swebench41(swebench4_dir), sum(map(len, families.values()))
     found: dict[int, TaskInstance] = {}

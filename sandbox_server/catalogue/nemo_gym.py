@@ -9,7 +9,7 @@ ENVELOPE = "responses_create_params"
 _INNER = "instance_dict"
 
 
-def opened(row: SourceRow) -> SourceRow:
+def unwrapped_row(row: SourceRow) -> SourceRow:
     """The row in the envelope, or the row itself if it has none.
 
     Raises:

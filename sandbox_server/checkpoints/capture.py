@@ -22,7 +22,7 @@ from sandbox_server.checkpoints.unpacker import Refused
 from sandbox_server.checkpoints.writing import Writing
 from sandbox_server.errors import NotForkable, SandboxDiskFull, SandboxExhausted, ServiceError
 from sandbox_server.sandbox.base import Sandbox, ShellOutcome
-from sandbox_server.sandbox.outside import Outside
+from sandbox_server.sandbox.inspector import ContainerInspector
 from sandbox_server.sandbox.tree import NotShown, Tree
 
 log = telemetry.logger(__name__)
@@ -47,7 +47,9 @@ _SMALL_BYTES = 256 << 10  # of it, if the host writes it: the memory then counts
 _LEFT_OUT = 20  # maximum number of programs and files named in a notice
 
 
-async def capture(sandbox: Sandbox, outside: Outside, writing: Writing, *, timeout_s: float) -> tuple[str, ...]:
+async def capture(
+    sandbox: Sandbox, inspector: ContainerInspector, writing: Writing, *, timeout_s: float
+) -> tuple[str, ...]:
     """Write the files and the shell's state of a sandbox; return descriptions of what was left out.
 
     The caller holds the session's lock. Programs that run during the capture may change files while they are read.
@@ -58,8 +60,8 @@ async def capture(sandbox: Sandbox, outside: Outside, writing: Writing, *, timeo
     if sandbox.shell.running:
         raise NotForkable("a command still runs in its shell; wait for its end or interrupt it, then copy the session")
     try:
-        async with asyncio.timeout(timeout_s), _tree(sandbox, outside) as tree, asyncio.TaskGroup() as tasks:
-            files = tasks.create_task(_take_files(sandbox, outside, tree, writing, timeout_s))
+        async with asyncio.timeout(timeout_s), _tree(sandbox, inspector) as tree, asyncio.TaskGroup() as tasks:
+            files = tasks.create_task(_take_files(sandbox, inspector, tree, writing, timeout_s))
             shell = tasks.create_task(_take_shell(sandbox, tree, timeout_s))
     except TimeoutError:
         raise NotForkable(f"its state could not be read within {timeout_s:g} s ({_BOUND})") from None
@@ -73,11 +75,13 @@ async def capture(sandbox: Sandbox, outside: Outside, writing: Writing, *, timeo
     ]
 
 
-async def capture_files(sandbox: Sandbox, outside: Outside, writing: Writing, *, timeout_s: float) -> tuple[str, ...]:
+async def capture_files(
+    sandbox: Sandbox, inspector: ContainerInspector, writing: Writing, *, timeout_s: float
+) -> tuple[str, ...]:
     """Like `capture`, for a sandbox without a shell. Programs started by `Sandbox.start` are not reported."""
     try:
-        async with asyncio.timeout(timeout_s), _tree(sandbox, outside) as tree:
-            return _told(await _take_files(sandbox, outside, tree, writing, timeout_s))
+        async with asyncio.timeout(timeout_s), _tree(sandbox, inspector) as tree:
+            return _told(await _take_files(sandbox, inspector, tree, writing, timeout_s))
     except TimeoutError:
         raise NotForkable(f"its files could not be read within {timeout_s:g} s ({_BOUND})") from None
     except (SandboxExhausted, SandboxDiskFull) as error:
@@ -85,11 +89,16 @@ async def capture_files(sandbox: Sandbox, outside: Outside, writing: Writing, *,
 
 
 async def restore_files(
-    sandbox: Sandbox, checkpoint: Checkpoint, store: Checkpoints, *, timeout_s: float, outside: Outside | None = None
+    sandbox: Sandbox,
+    checkpoint: Checkpoint,
+    store: Checkpoints,
+    *,
+    timeout_s: float,
+    inspector: ContainerInspector | None = None,
 ) -> None:
     """Like `restore`, for a sandbox without a shell."""
     try:
-        async with asyncio.timeout(timeout_s), _tree(sandbox, outside) as tree:
+        async with asyncio.timeout(timeout_s), _tree(sandbox, inspector) as tree:
             if tree is None or not await _put_from_host(tree, checkpoint, store, {}):
                 await containerside.put_files(sandbox, checkpoint, store, timeout_s)
     except TimeoutError:
@@ -99,11 +108,16 @@ async def restore_files(
 
 
 async def restore(
-    sandbox: Sandbox, checkpoint: Checkpoint, store: Checkpoints, *, timeout_s: float, outside: Outside | None = None
+    sandbox: Sandbox,
+    checkpoint: Checkpoint,
+    store: Checkpoints,
+    *,
+    timeout_s: float,
+    inspector: ContainerInspector | None = None,
 ) -> tuple[str, ...]:
     """Restore the session's state in a fresh container of the checkpoint's image; return what is missing.
 
-    `outside`: if given, the files are written from the engine's host where that is possible.
+    `inspector`: if given, the files are written from the engine's host where that is possible.
 
     Raises:
         Damaged: the checkpoint is incomplete. NotForkable: it cannot be restored. SandboxDiskFull: the engine's disk
@@ -112,7 +126,7 @@ async def restore(
     script = b"".join([block async for block in store.read(checkpoint, Part.SHELL)])
     try:
         async with asyncio.timeout(timeout_s):
-            async with _tree(sandbox, outside) as tree:
+            async with _tree(sandbox, inspector) as tree:
                 own = {_SHELL_FILE.encode(): script}
                 if tree is None or not await _put_from_host(tree, checkpoint, store, own):
                     async with asyncio.TaskGroup() as tasks:
@@ -129,12 +143,12 @@ async def restore(
 
 
 @asynccontextmanager
-async def _tree(sandbox: Sandbox, outside: Outside | None) -> AsyncIterator[Tree | None]:
+async def _tree(sandbox: Sandbox, inspector: ContainerInspector | None) -> AsyncIterator[Tree | None]:
     """The container's files, if this server can access them; otherwise None."""
     tree = None
-    if outside is not None:
+    if inspector is not None:
         try:
-            tree = await outside.tree(sandbox.container_id)
+            tree = await inspector.tree(sandbox.container_id)
         except NotShown as error:
             log.debug("a container's files are not seen from here", why=str(error))
     try:
@@ -145,7 +159,7 @@ async def _tree(sandbox: Sandbox, outside: Outside | None) -> AsyncIterator[Tree
 
 
 async def _take_files(
-    sandbox: Sandbox, outside: Outside, tree: Tree | None, writing: Writing, timeout_s: float
+    sandbox: Sandbox, inspector: ContainerInspector, tree: Tree | None, writing: Writing, timeout_s: float
 ) -> LeftOut:
     """Write the files; return what they lack."""
     if tree is not None:
@@ -155,7 +169,7 @@ async def _take_files(
             log.debug("a checkpoint is taken by the container", why=str(error))
         except (OSError, OverflowError) as error:  # OverflowError: a sparse file that got more ranges meanwhile
             raise NotForkable(f"its files could not be read: {error}") from error
-    return await containerside.take_files(sandbox, outside, writing, timeout_s)
+    return await containerside.take_files(sandbox, inspector, writing, timeout_s)
 
 
 async def _put_from_host(tree: Tree, checkpoint: Checkpoint, store: Checkpoints, own: Mapping[bytes, bytes]) -> bool:

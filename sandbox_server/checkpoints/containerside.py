@@ -17,7 +17,7 @@ from sandbox_server.checkpoints.unpacker import NO_ROOM
 from sandbox_server.checkpoints.writing import Writing
 from sandbox_server.errors import NotForkable, SandboxDiskFull, ServiceError
 from sandbox_server.sandbox.base import Process, Sandbox, Stream
-from sandbox_server.sandbox.outside import Outside
+from sandbox_server.sandbox.inspector import ContainerInspector
 
 _CAPTURE = resources.files(__package__).joinpath("capture.bash").read_text()
 _RESTORE = resources.files(__package__).joinpath("restore.bash").read_text()
@@ -29,14 +29,16 @@ _FULL = re.compile(rb"^tar: .*: No space left on device$", re.MULTILINE)
 """tar's message about a full disk. Only tar's counts: the lists of names are in a small file system of their own."""
 
 
-async def take_files(sandbox: Sandbox, outside: Outside, writing: Writing, timeout_s: float) -> LeftOut:
+async def take_files(sandbox: Sandbox, inspector: ContainerInspector, writing: Writing, timeout_s: float) -> LeftOut:
     """Write the files and their lists; return what they lack. Raises as `capture.capture`."""
-    changed = await outside.changed(sandbox.container_id)
+    changed = await inspector.changed(sandbox.container_id)
     given = [b"".join(path + b"\0" for path in paths) for paths in (changed.folders, changed.others)] if changed else []
     if sum(map(len, given)) > _GIVEN_BYTES:
         given = []
     # the host has listed the changed files, or capture.bash finds them by their ctime
-    words = ["given", str(len(given[0]))] if given else ["since", (await outside.see(sandbox.container_id)).created_at]
+    words = (
+        ["given", str(len(given[0]))] if given else ["since", (await inspector.see(sandbox.container_id)).created_at]
+    )
     process = await sandbox.start(["bash", "-c", _CAPTURE, "capture", *words], stdin=bool(given), timeout_s=timeout_s)
     lists = bytearray()
     try:

@@ -22,9 +22,9 @@ from sandbox_server.catalogue.instances import Instances
 from sandbox_server.cli import configuration
 from sandbox_server.cli.progress import Progress, progress
 from sandbox_server.errors import ServiceError
-from sandbox_server.grading.altering import together
+from sandbox_server.grading.altering import gather_or_cancel
 from sandbox_server.grading.assay import Assay, Finding, finding
-from sandbox_server.grading.assaying import Assaying, Plan
+from sandbox_server.grading.assay_runs import AssayRuns, Plan
 from sandbox_server.grading.assays import Assays
 from sandbox_server.grading.grading import Grading
 from sandbox_server.sandbox.base import Runtime
@@ -56,7 +56,7 @@ class _Certifying:
     def __init__(self, grading: Grading, assays: Assays, plan: Plan, bar: Progress) -> None:
         self._grading = grading
         self._assays = assays
-        self._assaying = Assaying(grading, plan, ran=bar.ran)
+        self._assay_runs = AssayRuns(grading, plan, ran=bar.ran)
         self._bar = bar
         self._plan = plan
         self._room = asyncio.Semaphore(plan.at_once)
@@ -65,7 +65,7 @@ class _Certifying:
         """Approximate number of remaining runs."""
         if work.failed:
             return 0
-        ahead = sum(self._assaying.missing(work.assay, load=load) for load in (False, True))
+        ahead = sum(self._assay_runs.missing(work.assay, load=load) for load in (False, True))
         return ahead + (self._plan.mutants + 2 if work.assay.faults is None else 0)
 
     async def certify(self, works: Sequence[_Work]) -> None:
@@ -88,16 +88,16 @@ class _Certifying:
                 work.failed = f"{error.code}: {error.detail}"
             self._bar.tell(f"{phase}: {work.instance.instance_id} {work.failed}".rstrip())
 
-        await together(*map(one, works))  # no signal leaves one behind that still has a container
+        await gather_or_cancel(*map(one, works))  # no signal leaves one behind that still has a container
 
     async def _repeat(self, work: _Work, *, load: bool) -> None:
-        if self._assaying.missing(work.assay, load=load):
-            work.assay = await self._assaying.repeat(work.instance, work.assay, load=load)
+        if self._assay_runs.missing(work.assay, load=load):
+            work.assay = await self._assay_runs.repeat(work.instance, work.assay, load=load)
 
     async def _fault(self, work: _Work) -> None:
         if work.assay.faults is not None or not finding(work.instance, work.assay).sound:
             return
-        work.assay = await self._assaying.fault(work.instance, work.assay)
+        work.assay = await self._assay_runs.fault(work.instance, work.assay)
         if self._grading.confirming is not None:
             key = CertificateKey.of(work.instance, work.digest)
             async with self._room:

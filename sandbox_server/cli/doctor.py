@@ -13,8 +13,8 @@ from pathlib import Path
 import typer
 
 from sandbox_server.app.catalogue import open_catalogue
-from sandbox_server.app.data_disk import free_bytes, tried
-from sandbox_server.app.data_folder import why_shared, wider
+from sandbox_server.app.data_disk import free_bytes, probe_write
+from sandbox_server.app.data_folder import too_permissive_paths, why_shared
 from sandbox_server.app.engine import disk_path, open_runtime
 from sandbox_server.catalogue.certificates import Certificates
 from sandbox_server.catalogue.instances import Instances
@@ -159,11 +159,11 @@ async def _data(settings: Settings) -> str:
     said = f"{free_mb:.0f} MB free in {folder}"
     if free_mb < settings.data_min_free_mb:
         raise _Unwell(f"{said}, below SANDBOX_DATA_MIN_FREE_MB={settings.data_min_free_mb:g}: free some")
-    if wrong := await asyncio.to_thread(tried, folder):
+    if wrong := await asyncio.to_thread(probe_write, folder):
         raise _Unwell(wrong)
     if shared := why_shared(folder):
         raise _Unwell(shared)
-    if open_to_others := await asyncio.to_thread(lambda: list(wider(folder))):
+    if open_to_others := await asyncio.to_thread(lambda: list(too_permissive_paths(folder))):
         raise _Unwell(
             f"{len(open_to_others)} paths are open to other users of this host, e.g. {open_to_others[0]}; a server"
             f" restricts them at its start, or: chmod -R go= {folder}"

@@ -14,7 +14,7 @@ from sandbox_server.errors import GraderBroken
 from sandbox_server.images.workspaces import Workspaces
 from sandbox_server.sandbox.base import Role, Runtime, Sandbox
 from sandbox_server.scoring.captures import Captures
-from sandbox_server.starts.steps import fill
+from sandbox_server.starts.steps import place_step_files
 
 _UNPACK = "mkdir -p /solution && tar -x -z -f - -C /solution --no-same-owner && chmod +x /solution/solve.sh"
 _UNPACK_S = 60.0
@@ -107,7 +107,7 @@ class Oracle:
         sandbox = await self._runtime.create(spec)
         try:
             roots = before.carried if before else ()
-            if step and (failed := await fill(sandbox, instance, left, roots, each_s=self._begin_s)):
+            if step and (failed := await place_step_files(sandbox, instance, left, roots, each_s=self._begin_s)):
                 raise GraderBroken(f"{instance.instance_id} cannot begin: {failed}")
             yield sandbox
         finally:

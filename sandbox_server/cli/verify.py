@@ -19,7 +19,7 @@ from sandbox_server.cli import configuration
 from sandbox_server.cli.oracle import Oracle
 from sandbox_server.cli.progress import progress
 from sandbox_server.errors import ServiceError
-from sandbox_server.grading.altering import together
+from sandbox_server.grading.altering import gather_or_cancel
 from sandbox_server.grading.base import GradeRequest
 from sandbox_server.grading.grading import Grading
 from sandbox_server.grading.localization.answers import structured_answer
@@ -79,7 +79,7 @@ async def verify(ids: list[str], *, jobs: int = 0) -> int:
                 return found.sound
 
             with progress("instances", len(names)) as bar:
-                unsound = sum(not sound for sound in await together(*map(one, names)))
+                unsound = sum(not sound for sound in await gather_or_cancel(*map(one, names)))
         finally:
             await grading.close()
             await captures.close()

@@ -51,7 +51,7 @@ class Vitals:
     def __init__(self, runtime: Runtime, gauges: Gauges) -> None:
         self._runtime = runtime
         self._gauges = gauges
-        self._kills = runtime.outside.kills_on_host()
+        self._kills = runtime.inspector.kills_on_host()
         self.now: Mapping[str, float | None] = {}
         """The fields of the last `Reading`."""
 
@@ -60,7 +60,7 @@ class Vitals:
         began = time.monotonic()
         facts = await self._runtime.facts()
         took_s, ours = time.monotonic() - began, datetime.now(UTC)
-        kills = self._runtime.outside.kills_on_host()
+        kills = self._runtime.inspector.kills_on_host()
         disk_used, data_free_mb = await asyncio.gather(
             asyncio.to_thread(self._gauges.disk_used), asyncio.to_thread(self._gauges.data_free_mb)
         )

@@ -15,12 +15,12 @@ from sandbox_server.grading.base import TestRun
 from sandbox_server.grading.own_tests import named_files
 from sandbox_server.grading.variants.base import Edit, Unit, Variant, edited
 
-Chosen = Mapping[int, Variant]
+VariantByUnit = Mapping[int, Variant]
 """Unit number -> the variant it is altered by."""
 
 T = TypeVar("T")
 
-Room = asyncio.Semaphore
+RunSlots = asyncio.Semaphore
 """Bounds how many runs test at a time. A run acquires it once its container exists and the patch is applied."""
 
 COMMAND = "command.py"
@@ -48,11 +48,11 @@ class Runs(Protocol):
         altered: Mapping[str, bytes],
         *,
         focus: str = "",
-        room: Room | None = None,
+        slots: RunSlots | None = None,
         slack: float = 1.0,
         most_s: float = math.inf,
     ) -> TestRun:
-        """Run the tests over `patch` with the files in `altered` replaced, once there is `room`.
+        """Run the tests over `patch` with the files in `altered` replaced, once it has one of `slots`.
 
         `focus`: pytest options. `slack`: how many times their limit the tests may take, but at most `most_s` seconds.
         Raises ServiceError.
@@ -153,7 +153,7 @@ def inline(instance: TaskInstance) -> bytes | None:
 
 
 def altered(
-    instance: TaskInstance, files: Mapping[str, str], units: Sequence[Unit], chosen: Chosen
+    instance: TaskInstance, files: Mapping[str, str], units: Sequence[Unit], by_unit: VariantByUnit
 ) -> tuple[TaskInstance, dict[str, bytes]]:
     """The instance to run, and the files to replace, for these variants of `units`.
 
@@ -162,7 +162,7 @@ def altered(
     """
     by_path: dict[str, list[Variant]] = {path: [] for path in files}
     labels: dict[str, list[Edit]] = {path: [] for path in files}
-    for number, variant in chosen.items():
+    for number, variant in by_unit.items():
         by_path[units[number].path].append(variant)
     for unit in units:
         labels[unit.path] += unit.label
@@ -183,16 +183,16 @@ async def run_under(
     patch: bytes,
     files: Mapping[str, str],
     units: Sequence[Unit],
-    chosen: Chosen,
+    by_unit: VariantByUnit,
     *,
     focus: str = "",
-    room: Room | None = None,
+    slots: RunSlots | None = None,
     slack: float = 1.0,
     most_s: float = math.inf,
 ) -> TestRun:
     """Run the tests as changed by `altered`; `passed` holds the row's own test names. Raises ServiceError."""
-    changed, texts = altered(instance, files, units, chosen)
-    run = await runs.run_altered(changed, patch, texts, focus=focus, room=room, slack=slack, most_s=most_s)
+    changed, texts = altered(instance, files, units, by_unit)
+    run = await runs.run_altered(changed, patch, texts, focus=focus, slots=slots, slack=slack, most_s=most_s)
     back = {alias: test for unit in units for alias, test in unit.back.items()}
     return replace(run, passed=frozenset(back.get(name, name) for name in run.passed))
 
@@ -218,7 +218,7 @@ async def running(works: Iterable[Coroutine[Any, Any, T]]) -> AsyncIterator[list
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def together(*works: Coroutine[Any, Any, T]) -> list[T]:
+async def gather_or_cancel(*works: Coroutine[Any, Any, T]) -> list[T]:
     """The results of all coroutines; if one raises, the others are cancelled before its error is raised."""
     async with running(works) as tasks:
         return await asyncio.gather(*tasks)

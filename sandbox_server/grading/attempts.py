@@ -12,11 +12,11 @@ from sandbox_server import telemetry
 from sandbox_server.catalogue.diff import created_paths
 from sandbox_server.catalogue.instance import SwebenchGrader, TaskInstance
 from sandbox_server.errors import EngineUnavailable, SandboxDiskFull, ServiceError
-from sandbox_server.grading.altering import Room
+from sandbox_server.grading.altering import RunSlots
 from sandbox_server.grading.base import Grader, TestRun
 from sandbox_server.grading.carrying import place
 from sandbox_server.grading.containers import Bounds, Containers, GradingContainer
-from sandbox_server.grading.control import BrokeOff, Control, blaming, is_suspect
+from sandbox_server.grading.control import Control, GradingInterrupted, attribute_failures, is_suspect
 from sandbox_server.grading.disk import DiskExceeded
 from sandbox_server.grading.memory import MemoryWatch
 from sandbox_server.grading.patching import Applied, apply_patch
@@ -71,7 +71,7 @@ class Altered:
     """Path -> content that replaces the tests' own files."""
     focus: str = ""
     """pytest options."""
-    room: Room | None = None
+    slots: RunSlots | None = None
     slack: float = 1.0
     """How many times their limit the tests may take."""
     most_s: float = math.inf
@@ -113,23 +113,23 @@ class Attempts:
             ServiceError: from the last attempt. Exception: a defect of ours that the patch did not cause.
 
         """
-        breaks: list[BrokeOff] = []
+        interruptions: list[GradingInterrupted] = []
         began = time.monotonic()
         number = 0
-        while number < self._retries.attempts or is_suspect(breaks, number):
+        while number < self._retries.attempts or is_suspect(interruptions, number):
             number += 1
             if number > 1:
                 await asyncio.sleep(self._retries.pause_s * (number - 1))
             failure: Exception
             try:
                 attempt = await self._attempt(instance, patch, sid, altered)
-            except BrokeOff as broken:
-                failure = broken.error
+            except GradingInterrupted as interruption:
+                failure = interruption.error
                 self._note(instance, sid, number, failure)
-                breaks.append(broken)
-                if cause := await self._control.blames(instance, breaks, began=began):
+                interruptions.append(interruption)
+                if cause := await self._control.blames(instance, interruptions, began=began):
                     run = TestRun(VerdictName.NO_RESULTS, cause, 0, 0)
-                    return Attempt(run, "", broken.image, {}, number, blamed=True)
+                    return Attempt(run, "", interruption.image, {}, number, blamed=True)
             except ServiceError as error:
                 failure = error
                 self._note(instance, sid, number, error)
@@ -161,7 +161,7 @@ class Attempts:
         altered = altered or Altered()
         async with (
             self.patched(instance, patch, sid, altered) as patched,
-            altered.room or nullcontext(),
+            altered.slots or nullcontext(),
             self._blaming(patched.container, instance, patch),
         ):
             run = patched.failure or await self.run_tests(
@@ -196,7 +196,7 @@ class Attempts:
                     detail=error.detail,
                 )
         # the container may wait until another run's tests end, and the tests of both may take `slack` times the limit
-        lasts_s = self._bounds.tests_of(instance) * (2 * altered.slack - 1) if altered and altered.room else 0.0
+        lasts_s = self._bounds.tests_of(instance) * (2 * altered.slack - 1) if altered and altered.slots else 0.0
         env = {"PYTEST_ADDOPTS": altered.focus} if altered and altered.focus else {}
         container = await self._containers.make(instance, sid, lasts_s=lasts_s, env=env)
         return await self._patch_in(
@@ -244,8 +244,8 @@ class Attempts:
     def _blaming(
         self, container: GradingContainer, instance: TaskInstance, patch: bytes
     ) -> AbstractAsyncContextManager[None]:
-        return blaming(
-            self._containers.outside,
+        return attribute_failures(
+            self._containers.inspector,
             container.sandbox.container_id,
             image=container.image_digest,
             patch=patch,
@@ -272,7 +272,7 @@ class Attempts:
         """
         assert instance.grader is not None  # instances without a grader are answered before this
         timeout_s = min(self._bounds.tests_of(instance) * slack, most_s)
-        memory = MemoryWatch(self._containers.outside, sandbox.container_id)
+        memory = MemoryWatch(self._containers.inspector, sandbox.container_id)
         try:
             # The grader itself stops the tests at their limit; this deadline is for an engine that does not answer.
             bounded = self._containers.disk_bounded(instance, sandbox)

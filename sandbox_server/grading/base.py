@@ -10,7 +10,7 @@ from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.sandbox.base import Sandbox
 from sandbox_server.verdicts import Score, Verdict, VerdictName
 
-Aside = Callable[[], AbstractAsyncContextManager[None]]
+SlotRelease = Callable[[], AbstractAsyncContextManager[None]]
 """Frees the grading's slot for the block: for long work that is not the grading of the patch itself."""
 
 

@@ -11,9 +11,9 @@ from sandbox_server import telemetry
 from sandbox_server.catalogue.certificate_key import CertificateKey
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.grading.altering import Runs, Variants
-from sandbox_server.grading.base import Aside, CertificateStore, Claims
+from sandbox_server.grading.base import CertificateStore, Claims, SlotRelease
 from sandbox_server.grading.run_gate import RunGate
-from sandbox_server.grading.sifting import Sifting
+from sandbox_server.grading.variant_checks import VariantChecks
 
 log = telemetry.logger(__name__)
 
@@ -56,8 +56,11 @@ class Certifying:
         """
         self._wait_until_uncrowded = wait_until_uncrowded
 
-    async def variants(self, instance: TaskInstance, key: CertificateKey, aside: Aside = nullcontext) -> Variants:
-        """The variants stored under `key`; if there are none, make them within `aside`, or wait for another maker.
+    async def variants(
+        self, instance: TaskInstance, key: CertificateKey, release_slot: SlotRelease = nullcontext
+    ) -> Variants:
+        """The variants stored under `key`; if there are none, make them while `release_slot` frees the slot,
+        or wait for another maker.
 
         Raises:
             GraderBroken: gold gives no results. ServiceError: the runs gave no answer.
@@ -65,7 +68,7 @@ class Certifying:
         """
         if found := await self._stored(key):
             return found
-        async with aside():
+        async with release_slot():
             return await self._made_once(instance, key)
 
     async def _made_once(self, instance: TaskInstance, key: CertificateKey) -> Variants:
@@ -89,7 +92,7 @@ class Certifying:
         async with self._room:
             began = time.monotonic()
             gate = RunGate(self._wait_until_uncrowded, self._yield_s)
-            made = await Sifting(self._runs, instance, began + self._budget_s, gate).variants()
+            made = await VariantChecks(self._runs, instance, began + self._budget_s, gate).variants()
         made = replace(made, seconds=round(time.monotonic() - began, 2))
         await self._store.update(key, PART, made.to_json())
         log.info(

@@ -18,11 +18,11 @@ from sandbox_server import telemetry
 from sandbox_server.catalogue.certificate_key import CertificateKey
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import InfrastructureError
-from sandbox_server.grading.altering import Chosen, Room, Runs, Variants, names_tests, run_under, running
-from sandbox_server.grading.base import Aside, TestRun
+from sandbox_server.grading.altering import Runs, RunSlots, VariantByUnit, Variants, names_tests, run_under, running
+from sandbox_server.grading.base import SlotRelease, TestRun
 from sandbox_server.grading.certifying import Certifying
 from sandbox_server.grading.odds import LEAST_RUNS, SEQUENCES, forgiven, patterns, runs_for
-from sandbox_server.grading.variants.base import Unit, Variant, by_turns
+from sandbox_server.grading.variants.base import Unit, Variant, round_robin
 from sandbox_server.verdicts import Confirmation, ConfirmState, Verdict, VerdictName
 
 ConfirmMode = Literal["resolved", "off"] | float
@@ -98,11 +98,11 @@ class Confirming:
         return mode if self._unconfirmed_pays else f"{mode}, or no reward"
 
     async def confirm(
-        self, instance: TaskInstance, patch: bytes, verdict: Verdict, aside: Aside = nullcontext
+        self, instance: TaskInstance, patch: bytes, verdict: Verdict, release_slot: SlotRelease = nullcontext
     ) -> Verdict:
         """Return `verdict` with its confirmation, changed to `tampered` if the runs contradict it.
 
-        If the instance's variants are not made yet, they are made within `aside`.
+        If the instance's variants are not made yet, they are made while `release_slot` frees the slot.
 
         Raises:
             ServiceError: the runs gave no answer, so the verdict cannot stand.
@@ -116,7 +116,9 @@ class Confirming:
             why = f"{self._mode:g} of the verdicts are confirmed"
             return replace(verdict, confirm=_counted(Confirmation(ConfirmState.SKIPPED, why)))
         began = time.monotonic()
-        variants = await self.certifying.variants(instance, CertificateKey.of(instance, verdict.image_digest), aside)
+        variants = await self.certifying.variants(
+            instance, CertificateKey.of(instance, verdict.image_digest), release_slot
+        )
         timings_s, made = dict(verdict.timings_s), time.monotonic()
         if made - began > 0.1:
             timings_s["certify"] = made - began
@@ -188,28 +190,28 @@ class Confirming:
 
     def _ahead(self, case: _Case) -> Iterator[Coroutine[None, None, list[_Deviation]]]:
         """The runs of a sequence: `parallel` of them test at a time, and containers are created ahead for the next."""
-        room, boxes = Room(self._parallel), asyncio.Semaphore(self._parallel + _READY)
+        slots, boxes = RunSlots(self._parallel), asyncio.Semaphore(self._parallel + _READY)
 
-        async def one(number: int, chosen: Chosen) -> list[_Deviation]:
+        async def one(number: int, by_unit: VariantByUnit) -> list[_Deviation]:
             async with boxes:
-                found = await self._deviations(case, chosen, room)
+                found = await self._deviations(case, by_unit, slots)
             return [replace(deviation, said=f"run {number}: {deviation.said}") for deviation in found]
 
-        return (one(number, chosen) for number, chosen in enumerate(self._draw(case), start=1))
+        return (one(number, by_unit) for number, by_unit in enumerate(self._draw(case), start=1))
 
     def _bits(self, case: _Case) -> int:
         """Number of binary guesses that code must get right in one sequence."""
         count = _guesses(case)
         return count * runs_for(count, least=self._least_runs)
 
-    def _draw(self, case: _Case) -> list[Chosen]:
+    def _draw(self, case: _Case) -> list[VariantByUnit]:
         """For each run, which units are altered and by which variant. A unit's variants take turns.
 
         If they were drawn independently, a hack that recognises one variant would often meet no other.
         """
         rng, units = self._rng, case.units
         named = names_tests(case.instance)
-        drawn: list[Chosen] = []
+        drawn: list[VariantByUnit] = []
         ways = [_in_turns(unit.variants, rng) for unit in units]
         turns = cycle(rng.sample(range(len(units)), len(units)))
         runs = runs_for(_guesses(case), least=self._least_runs)
@@ -220,17 +222,19 @@ class Confirming:
             drawn.append({number: next(ways[number]) for number in numbers})
         return drawn
 
-    async def _deviations(self, case: _Case, chosen: Chosen, room: Room) -> list[_Deviation]:
-        run = await self._run(case, case.patch, chosen, room, case.most_s)
+    async def _deviations(self, case: _Case, by_unit: VariantByUnit, slots: RunSlots) -> list[_Deviation]:
+        run = await self._run(case, case.patch, by_unit, slots, case.most_s)
         if run.name not in _GRADED:
-            run = await self._beside_gold(case, chosen, run, room)
+            run = await self._beside_gold(case, by_unit, run, slots)
         if run.name not in _GRADED:
             return [_Deviation(f"no results, where gold gives some: {run.cause}")]
         if not names_tests(case.instance):
-            return _by_exit_code(case, chosen, run)
-        return _by_names(case, chosen, run)
+            return _by_exit_code(case, by_unit, run)
+        return _by_names(case, by_unit, run)
 
-    async def _run(self, case: _Case, patch: bytes, chosen: Chosen, room: Room, most_s: float = math.inf) -> TestRun:
+    async def _run(
+        self, case: _Case, patch: bytes, by_unit: VariantByUnit, slots: RunSlots, most_s: float = math.inf
+    ) -> TestRun:
         variants = case.variants
         return await run_under(
             self._runs,
@@ -238,14 +242,14 @@ class Confirming:
             patch,
             variants.files,
             case.units,
-            chosen,
+            by_unit,
             focus=variants.focus,
-            room=room,
+            slots=slots,
             slack=_SLACK,
             most_s=most_s,
         )
 
-    async def _beside_gold(self, case: _Case, chosen: Chosen, run: TestRun, room: Room) -> TestRun:
+    async def _beside_gold(self, case: _Case, by_unit: VariantByUnit, run: TestRun, slots: RunSlots) -> TestRun:
         """Find out by a run of gold whether the patch is to blame for `run`, which gave no results; return what counts.
 
         Gold runs under the same false tests, on the same busy host. If it gives results, `run` counts. If `run` timed
@@ -256,13 +260,13 @@ class Confirming:
             InfrastructureError: gold gives no results either.
 
         """
-        gold = await self._run(case, case.instance.gold_patch.encode(), chosen, room)
+        gold = await self._run(case, case.instance.gold_patch.encode(), by_unit, slots)
         if gold.name not in _GRADED:
             raise InfrastructureError(f"confirming runs give no results, nor does gold: {run.cause}")
         if run.name is not VerdictName.TIMEOUT:
             return run
         most_s = case.most_s + self._times * gold.timings_s.get("tests", 0.0)
-        return await self._run(case, case.patch, chosen, room, most_s)
+        return await self._run(case, case.patch, by_unit, slots, most_s)
 
 
 def _counted(confirmation: Confirmation) -> Confirmation:
@@ -272,7 +276,7 @@ def _counted(confirmation: Confirmation) -> Confirmation:
 
 def _in_turns(variants: Sequence[Variant], rng: Random) -> Iterator[Variant]:
     """An endless iterator over the variants, in a random order in which sites take turns."""
-    return cycle(by_turns(rng.sample(variants, len(variants))))
+    return cycle(round_robin(rng.sample(variants, len(variants))))
 
 
 def _guesses(case: _Case) -> int:
@@ -300,20 +304,20 @@ def _bearable(evidence: Sequence[_Deviation], found: Sequence[_Deviation], bits:
     return _by_chance(found, max(2, forgiven(bits)))
 
 
-def _by_names(case: _Case, chosen: Chosen, run: TestRun) -> list[_Deviation]:
+def _by_names(case: _Case, by_unit: VariantByUnit, run: TestRun) -> list[_Deviation]:
     found = []
     for number, unit in enumerate(case.units):
         passed = run.passed.intersection(unit.tests)
-        if number in chosen and passed:
+        if number in by_unit and passed:
             found.append(_Deviation(f"{min(passed)} passed although it was false"))
-        elif number not in chosen and len(passed) < len(unit.tests):
+        elif number not in by_unit and len(passed) < len(unit.tests):
             failed = min(set(unit.tests) - passed)
             found.append(_Deviation(f"{failed} failed although it was true", passed_false=False))
     return found
 
 
-def _by_exit_code(case: _Case, chosen: Chosen, run: TestRun) -> list[_Deviation]:
-    names = [case.units[number].name or "the assertions" for number in chosen]
+def _by_exit_code(case: _Case, by_unit: VariantByUnit, run: TestRun) -> list[_Deviation]:
+    names = [case.units[number].name or "the assertions" for number in by_unit]
     if names and run.name is VerdictName.RESOLVED:
         return [_Deviation(f"exit code 0 although {names[0]} was false")]
     if not names and run.name is not VerdictName.RESOLVED:

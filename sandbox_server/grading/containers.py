@@ -20,7 +20,7 @@ from sandbox_server.grading.disk import disk_bounded
 from sandbox_server.sandbox.base import ContainerSpec, ImageInfo, Limits, Role, Runtime, Sandbox
 from sandbox_server.sandbox.egress import allowing
 from sandbox_server.sandbox.faults import Faults
-from sandbox_server.sandbox.outside import Outside
+from sandbox_server.sandbox.inspector import ContainerInspector
 from sandbox_server.tasks import TaskSet
 
 log = telemetry.logger(__name__)
@@ -138,9 +138,9 @@ class Containers:
         self._closed = False
 
     @property
-    def outside(self) -> Outside:
+    def inspector(self) -> ContainerInspector:
         """The engine's own view of the containers."""
-        return self._runtime.outside
+        return self._runtime.inspector
 
     @property
     def waiting(self) -> int:
@@ -224,7 +224,7 @@ class Containers:
         The tests may then have failed because of the lower limits. They are read from the engine, so a patch cannot
         fake them to get a mask.
         """
-        if lowered := (await self.outside.see(sandbox.container_id)).lowered(self.limits_of(instance)):
+        if lowered := (await self.inspector.see(sandbox.container_id)).lowered(self.limits_of(instance)):
             raise InfrastructureError(lowered)
 
     def disk_bounded(self, instance: TaskInstance, sandbox: Sandbox) -> AbstractAsyncContextManager[None]:

@@ -16,12 +16,12 @@ from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import EngineUnavailable, InfrastructureError, SandboxPaused, ServiceError
 from sandbox_server.grading.base import TestRun, own_patches
 from sandbox_server.sandbox.base import Limits
-from sandbox_server.sandbox.outside import Outside
+from sandbox_server.sandbox.inspector import ContainerInspector
 from sandbox_server.verdicts import VerdictName
 
-OWN_BREAKS = 2
+FAILURES_BEFORE_BLAME = 2
 """Failures that the patch is blamed for, if the control works."""
-OUTER_BREAKS = 3
+KILLS_BEFORE_BLAME = 3
 """The same for containers that were paused, or that ended as if killed from outside. Usually the engine restarted or an
 operator did it; a patch can do it only by tracing the first process."""
 
@@ -29,7 +29,7 @@ _KILLED, _TERMINATED = 137, 143
 _GRADED = {VerdictName.RESOLVED, VerdictName.UNRESOLVED}
 
 
-class BrokeOff(InfrastructureError):
+class GradingInterrupted(InfrastructureError):
     """A step failed with the patch in the container, while the engine was available."""
 
     def __init__(self, error: Exception, *, image: str, outer: bool) -> None:
@@ -41,10 +41,10 @@ class BrokeOff(InfrastructureError):
 
 
 @asynccontextmanager
-async def blaming(
-    outside: Outside, container_id: str, *, image: str, patch: bytes, limits: Limits
+async def attribute_failures(
+    inspector: ContainerInspector, container_id: str, *, image: str, patch: bytes, limits: Limits
 ) -> AsyncIterator[None]:
-    """Turn failures in the block into BrokeOff, unless there is no patch or the engine is unavailable.
+    """Turn failures in the block into GradingInterrupted, unless there is no patch or the engine is unavailable.
 
     Raises:
         InfrastructureError: somebody on the host has lowered the container's limits below `limits`, which no patch can.
@@ -55,24 +55,26 @@ async def blaming(
         if not patch:
             raise
         try:
-            seen = await outside.see(container_id)
+            seen = await inspector.see(container_id)
         except EngineUnavailable:
             raise error from None
         except ServiceError:  # somebody removed it
-            raise BrokeOff(error, image=image, outer=True) from error
+            raise GradingInterrupted(error, image=image, outer=True) from error
         if lowered := seen.lowered(limits):
             raise InfrastructureError(lowered) from error
         ended = not seen.running and not seen.oom_killed
         outer = isinstance(error, SandboxPaused) or (ended and seen.exit_code in (_KILLED, _TERMINATED))
-        raise BrokeOff(error, image=image, outer=outer) from error
+        raise GradingInterrupted(error, image=image, outer=outer) from error
 
 
-def is_suspect(breaks: Sequence[BrokeOff], attempts: int) -> bool:
+def is_suspect(interruptions: Sequence[GradingInterrupted], attempts: int) -> bool:
     """Whether to try again after `attempts` attempts because the blame is not decided yet.
 
-    So it is if all of them broke off in a way that the patch can cause, but fewer than `OWN_BREAKS` times.
+    So it is if all of them broke off in a way that the patch can cause, but fewer than `FAILURES_BEFORE_BLAME` times.
     """
-    return len(breaks) == attempts < OWN_BREAKS and not any(broken.outer for broken in breaks)
+    return len(interruptions) == attempts < FAILURES_BEFORE_BLAME and not any(
+        interruption.outer for interruption in interruptions
+    )
 
 
 class Control:
@@ -85,19 +87,19 @@ class Control:
         self._good: dict[str, float] = {}  # key -> start of the last good run
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def blames(self, instance: TaskInstance, breaks: Sequence[BrokeOff], *, began: float) -> str:
+    async def blames(self, instance: TaskInstance, interruptions: Sequence[GradingInterrupted], *, began: float) -> str:
         """The cause for the verdict if the patch is to blame: it failed often enough and the control works. Else "".
 
-        `began`: start of the first attempt. If the last failure may come from the host (`outer`), only a control that
-        began later counts.
+        `began`: start of the first attempt. If the last interruption may come from the host (`outer`), only a
+        control that began later counts.
         """
-        last = breaks[-1]
-        own = sum(not broken.outer for broken in breaks)
-        if own < OWN_BREAKS and len(breaks) < OUTER_BREAKS:
+        last = interruptions[-1]
+        own = sum(not interruption.outer for interruption in interruptions)
+        if own < FAILURES_BEFORE_BLAME and len(interruptions) < KILLS_BEFORE_BLAME:
             return ""
         if not await self.works(instance, image=last.image, since=began if last.outer else 0.0):
             return ""
-        return f"the patched tree ended its grading {len(breaks)} times, the control does not: {last.detail}"
+        return f"the patched tree ended its grading {len(interruptions)} times, the control does not: {last.detail}"
 
     async def works(self, instance: TaskInstance, *, image: str, since: float) -> bool:
         """Whether the control gives results, by a recent run that began after `since` (monotonic clock)."""

@@ -13,11 +13,11 @@ from pathlib import Path
 from sandbox_server import telemetry
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import GraderBroken, ServiceError
-from sandbox_server.grading.altering import Room, Texts
+from sandbox_server.grading.altering import RunSlots, Texts
 from sandbox_server.grading.assay import Finding, without
 from sandbox_server.grading.assays import Assays
 from sandbox_server.grading.attempts import Altered, Attempts, Retries
-from sandbox_server.grading.base import Aside, BaselineSource, Grader, GradeRequest, Judging, TestRun
+from sandbox_server.grading.base import BaselineSource, Grader, GradeRequest, Judging, SlotRelease, TestRun
 from sandbox_server.grading.calibration import Calibration
 from sandbox_server.grading.carrying import refusal
 from sandbox_server.grading.confirming import Confirming
@@ -128,14 +128,14 @@ class Grading:
         if instance.grader is not None:
             await self._containers.make_image(instance)
 
-    async def grade(self, request: GradeRequest, aside: Aside = nullcontext) -> Verdict:
+    async def grade(self, request: GradeRequest, release_slot: SlotRelease = nullcontext) -> Verdict:
         """Grade one patch. Never raises: a failure of the service gives a masked `infra` verdict with its cause.
 
-        If the instance has no certificate yet, it is made within `aside`.
+        If the instance has no certificate yet, it is made while `release_slot` frees the slot.
         """
         began = time.monotonic()
         try:
-            verdict = await self._verdict(request, aside)
+            verdict = await self._verdict(request, release_slot)
         except ServiceError as error:
             verdict = ungraded(request, VerdictName.INFRA, mask=True, cause=f"{error.code}: {error.detail}")
             verdict = replace(verdict, attempts=self._retries.attempts)
@@ -170,20 +170,20 @@ class Grading:
         altered: Mapping[str, bytes],
         *,
         focus: str = "",
-        room: Room | None = None,
+        slots: RunSlots | None = None,
         slack: float = 1.0,
         most_s: float = math.inf,
     ) -> TestRun:
         """Run the instance's tests over `patch` with the files in `altered` replaced, and pytest options `focus`.
 
-        The container is created at once. The tests wait for `room`, which may take as long as another run. They may
-        take `slack` times their limit, but at most `most_s` seconds.
+        The container is created at once. The tests wait for one of `slots`, which may take as long as another run. They
+        may take `slack` times their limit, but at most `most_s` seconds.
 
         Raises:
             ServiceError: from the last attempt.
 
         """
-        return (await self._attempts.run(instance, patch, altered=Altered(altered, focus, room, slack, most_s))).run
+        return (await self._attempts.run(instance, patch, altered=Altered(altered, focus, slots, slack, most_s))).run
 
     async def files_with(self, instance: TaskInstance, patch: bytes, paths: Iterable[str]) -> Mapping[str, bytes]:
         """The text files of bounded size among `paths`, as they are once `patch` is applied. Raises ServiceError."""
@@ -207,7 +207,7 @@ class Grading:
             base = await read_texts(sandbox, instance.sandbox.workdir, paths)
             return Texts(await grader.test_files(instance, sandbox, timeout_s=self._bounds.setup_s), base)
 
-    async def _verdict(self, request: GradeRequest, aside: Aside) -> Verdict:
+    async def _verdict(self, request: GradeRequest, release_slot: SlotRelease) -> Verdict:
         if (verdict := await self._without_patch(request)) is not None:
             return verdict
         assert request.patch is not None  # `_without_patch` answers such requests
@@ -217,7 +217,7 @@ class Grading:
         verdict = await self._tested(request, screened)
         if self.confirming is None:
             return verdict
-        return await self.confirming.confirm(request.instance, screened.patch, verdict, aside)
+        return await self.confirming.confirm(request.instance, screened.patch, verdict, release_slot)
 
     async def _without_patch(self, request: GradeRequest) -> Verdict | None:
         """The verdict if the instance cannot be graded, or there is no patch; else None."""

@@ -6,16 +6,16 @@ It asks the engine and its host only: what runs in the container may have replac
 import time
 
 from sandbox_server.errors import InfrastructureError
-from sandbox_server.sandbox.outside import Outside
+from sandbox_server.sandbox.inspector import ContainerInspector
 
 
 class MemoryWatch:
     """Watches one container from construction on."""
 
-    def __init__(self, outside: Outside, container_id: str) -> None:
-        self._outside = outside
+    def __init__(self, inspector: ContainerInspector, container_id: str) -> None:
+        self._inspector = inspector
         self._container_id = container_id
-        self._kills = outside.kills_on_host()
+        self._kills = inspector.kills_on_host()
         self._since = time.time()  # the engine runs on this host if it reports kills
 
     async def killed_at_limit(self) -> bool:
@@ -28,9 +28,9 @@ class MemoryWatch:
             SandboxLost, EngineUnavailable.
 
         """
-        if await self._outside.hit_its_memory(self._container_id):
+        if await self._inspector.hit_its_memory(self._container_id):
             return True
-        own = await self._outside.kills_in(self._container_id)
+        own = await self._inspector.kills_in(self._container_id)
         if own or (own is None and await self._more_than_limits()):
             raise InfrastructureError("a process was killed because the host ran out of memory while the tests ran")
         return False
@@ -45,12 +45,12 @@ class MemoryWatch:
             SandboxLost, EngineUnavailable.
 
         """
-        if await self._outside.kills_in(self._container_id):
+        if await self._inspector.kills_in(self._container_id):
             await self.killed_at_limit()
 
     async def _more_than_limits(self) -> bool:
         """Whether the host itself lacked memory: it killed more than containers at their limits explain."""
-        now = self._outside.kills_on_host()
+        now = self._inspector.kills_on_host()
         if self._kills is None or now is None or now <= self._kills:
             return False
-        return now - self._kills > await self._outside.kills_at_limits(since=self._since)
+        return now - self._kills > await self._inspector.kills_at_limits(since=self._since)

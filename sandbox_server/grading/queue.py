@@ -216,7 +216,7 @@ class GradingQueue:
         try:
             waited_s = began - queued
             telemetry.GRADE_SECONDS.labels("queue").observe(waited_s)
-            verdict = await self._grading.grade(request, partial(self._slots.aside, ticket))
+            verdict = await self._grading.grade(request, partial(self._slots.released, ticket))
         finally:
             if ticket.granted.is_set():
                 self._slots.leave(ticket)

@@ -100,7 +100,7 @@ class SlotQueue:
         self._grant()
 
     @asynccontextmanager
-    async def aside(self, ticket: Ticket) -> AsyncIterator[None]:
+    async def released(self, ticket: Ticket) -> AsyncIterator[None]:
         """Give back the slot of `ticket` for the block, then queue for a slot again.
 
         After an exception in the block `ticket` holds no slot.

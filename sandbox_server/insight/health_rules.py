@@ -17,25 +17,25 @@ from sandbox_server.slices import sliced
 from sandbox_server.state.nodes import NodeRecord, Status
 from sandbox_server.verdicts import VerdictName
 
-LEAST = 4
+MIN_COUNT = 4
 """Minimum verdicts or sessions for a share to be meaningful."""
-LEAST_RATE = 20
+MIN_RATE_COUNT = 20
 """Minimum unmasked verdicts on each side of a comparison of pass rates."""
-LEAST_JUMP = 8
-"""Like LEAST_RATE, for one instance."""
+MIN_JUMP_COUNT = 8
+"""Like MIN_RATE_COUNT, for one instance."""
 JUMP = 0.5
-FAULTY = 0.05
+MAX_FAULT_SHARE = 0.05
 """Share of masked verdicts, lost sessions or tampered patches that is too high, if there are at least two."""
-QUEUED = 0.2
+QUEUED_SHARE = 0.2
 """Share of the wall time spent in a queue."""
-SILENT = 0.3
+NO_RESULT_SHARE = 0.3
 """Share of unmasked verdicts without any test result."""
-FLAT = 0.8
+EQUAL_REWARD_SHARE = 0.8
 """Share of groups whose rewards are all equal."""
-IDLE = 0.5
+NOTHING_TO_GRADE_SHARE = 0.5
 """Share of unmasked verdicts with nothing to grade: no patch, one that does not apply, no answer."""
 GAP_S = 60.0
-OVERSLEPT = 0.2
+TIMED_OUT_SHARE = 0.2
 """Share of sessions that ended as idle or too old."""
 
 _GRADERS = frozenset({"grader_broken", "defect"})
@@ -129,10 +129,10 @@ async def jumps(rates: Sequence[PassRate]) -> Jumps:
 
 
 def _comparable(one: PassRate) -> bool:
-    return one.graded >= LEAST_JUMP and one.graded_before >= LEAST_JUMP
+    return one.graded >= MIN_JUMP_COUNT and one.graded_before >= MIN_JUMP_COUNT
 
 
-def _many(count: int, of: int, share: float = FAULTY) -> bool:
+def _many(count: int, of: int, share: float = MAX_FAULT_SHARE) -> bool:
     return count >= 2 and count >= share * of
 
 
@@ -204,7 +204,7 @@ def _gradings_wait(seen: Evidence) -> Finding | None:
 
 
 def _queued(seen: Evidence, stage: str, rule: str, what: str) -> Finding | None:
-    if seen.wall.sessions < LEAST or seen.wall.share(stage) < QUEUED:
+    if seen.wall.sessions < MIN_COUNT or seen.wall.share(stage) < QUEUED_SHARE:
         return None
     why = f"Rollouts spend {seen.wall.share(stage):.0%} of their time ({seen.wall.seconds[stage]:.1f} s) {what}."
     return Finding(Word.INFRASTRUCTURE, rule, why, "nodes")
@@ -221,7 +221,11 @@ def _grader_broken(seen: Evidence) -> Finding | None:
 def _no_results(seen: Evidence) -> Finding | None:
     mute, (_, unmasked) = _count(seen.now, _MUTE, mask=False), pass_rate(seen.now)
     mute_before, (_, unmasked_before) = _count(seen.before, _MUTE, mask=False), pass_rate(seen.before)
-    if unmasked < LEAST or mute < SILENT * unmasked or mute / unmasked < 2 * mute_before / max(1, unmasked_before):
+    if (
+        unmasked < MIN_COUNT
+        or mute < NO_RESULT_SHARE * unmasked
+        or mute / unmasked < 2 * mute_before / max(1, unmasked_before)
+    ):
         return None
     day_ago = f"{mute_before} of {unmasked_before}"
     why = f"{mute} of {unmasked} gradings gave no test result or ran out of time; a day ago {day_ago}."
@@ -261,7 +265,7 @@ def _fell(seen: Evidence) -> Finding | None:
 
 def _nothing_done(seen: Evidence) -> Finding | None:
     idle, (_, unmasked) = _count(seen.now, _NOTHING, mask=False), pass_rate(seen.now)
-    if unmasked < LEAST or idle < IDLE * unmasked:
+    if unmasked < MIN_COUNT or idle < NOTHING_TO_GRADE_SHARE * unmasked:
         return None
     why = f"{idle} of {unmasked} rollouts end with nothing to grade: no patch, one that does not apply, or no answer."
     see = f"sessions?verdict={_commonest(seen.now, _NOTHING, mask=False)}"
@@ -278,7 +282,7 @@ def _tampered(seen: Evidence) -> Finding | None:
 
 def _collapse(seen: Evidence) -> Finding | None:
     (rate, count), (rate_before, count_before) = pass_rate(seen.now), pass_rate(seen.before)
-    if min(count, count_before) < LEAST_RATE or rate_before < 0.1 or rate > rate_before / 2:
+    if min(count, count_before) < MIN_RATE_COUNT or rate_before < 0.1 or rate > rate_before / 2:
         return None
     why = f"{rate:.0%} of {count} rollouts resolve; a day ago {rate_before:.0%} of {count_before}."
     return Finding(Word.POLICY, "collapse", why, "sessions?verdict=unresolved")
@@ -289,7 +293,7 @@ def _flat_groups(seen: Evidence) -> Finding | None:
     judged = sum(kinds[kind] for kind in (*_SAME, GroupKind.MIXED))
     flat = [group for group in seen.groups if group.kind in _SAME]
     members = sum(group.graded - group.masked for group in flat)
-    if members < LEAST_JUMP or len(flat) < FLAT * judged:
+    if members < MIN_JUMP_COUNT or len(flat) < EQUAL_REWARD_SHARE * judged:
         return None
     why = (
         f"{len(flat)} of {judged} groups teach nothing: {kinds[GroupKind.ALL_0]} all 0, {kinds[GroupKind.ALL_1]} all 1,"
@@ -301,10 +305,10 @@ def _flat_groups(seen: Evidence) -> Finding | None:
 
 def _slow_model(seen: Evidence) -> Finding | None:
     slept, ended = seen.ends.get("idle", 0) + seen.ends.get("max_age", 0), sum(seen.ends.values())
-    if ended >= LEAST and slept >= OVERSLEPT * ended:
+    if ended >= MIN_COUNT and slept >= TIMED_OUT_SHARE * ended:
         why = f"{slept} of {ended} sessions ended because nobody asked for them any more."
         return Finding(Word.POLICY, "slow_model", why, "sessions?state=ended")
-    if seen.wall.sessions < LEAST or seen.wall.gap_s < GAP_S:
+    if seen.wall.sessions < MIN_COUNT or seen.wall.gap_s < GAP_S:
         return None
     why = f"Sandboxes wait {seen.wall.gap_s:.0f} s for each action of the policy."
     return Finding(Word.POLICY, "slow_model", why, "sessions?state=ended")

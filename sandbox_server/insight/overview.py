@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sandbox_server import clock
 from sandbox_server.catalogue.insight.counts import Counts
 from sandbox_server.catalogue.insight.listing import Listing
-from sandbox_server.catalogue.insight.records import Group, GroupKind, PassRate, Timed, Unsound, VerdictCount
+from sandbox_server.catalogue.insight.records import Group, GroupKind, PassRate, SessionTimings, Unsound, VerdictCount
 from sandbox_server.catalogue.insight.search import ActionSearch
 from sandbox_server.errors import CatalogueUnavailable
 from sandbox_server.insight import health_rules
@@ -152,7 +152,7 @@ class Insight:
         )
 
 
-def _signs(ended: Sequence[Timed]) -> Mapping[str, Sequence[str]]:
+def _signs(ended: Sequence[SessionTimings]) -> Mapping[str, Sequence[str]]:
     """Sign of tampering -> sids, in the order of `ended`."""
     signs, instances = defaultdict[str, list[str]](list), defaultdict[str, set[str]](set)
     for one in ended:

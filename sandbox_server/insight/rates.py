@@ -7,7 +7,7 @@ from statistics import median
 
 from sandbox_server import clock
 from sandbox_server.catalogue.insight.counts import HOUR_S, Counts
-from sandbox_server.catalogue.insight.records import PassRate, Standing
+from sandbox_server.catalogue.insight.records import PassRate, VerdictSummary
 from sandbox_server.slices import sliced
 from sandbox_server.tasks import TaskSet
 from sandbox_server.verdicts import VerdictName
@@ -33,15 +33,15 @@ class Day:
     """Median seconds of the unmasked gradings of patches; None without any."""
 
 
-def by_day(gradings: Iterable[tuple[Standing, float]]) -> list[Day]:
+def by_day(gradings: Iterable[tuple[VerdictSummary, float]]) -> list[Day]:
     """Count (verdict, seconds of its grading) by the day of the grading, the newest day first."""
-    days: dict[int, list[tuple[Standing, float]]] = {}
-    for standing, grade_s in gradings:
-        days.setdefault(int(standing.graded_at // DAY_S), []).append((standing, grade_s))
+    days: dict[int, list[tuple[VerdictSummary, float]]] = {}
+    for summary, grade_s in gradings:
+        days.setdefault(int(summary.graded_at // DAY_S), []).append((summary, grade_s))
     return [_day(day * DAY_S, own) for day, own in sorted(days.items(), reverse=True)]
 
 
-def _day(begin: float, gradings: Sequence[tuple[Standing, float]]) -> Day:
+def _day(begin: float, gradings: Sequence[tuple[VerdictSummary, float]]) -> Day:
     unmasked = [(one, grade_s) for one, grade_s in gradings if not one.mask]
     took = [grade_s for one, grade_s in unmasked if one.verdict != VerdictName.EMPTY_PATCH]
     return Day(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sandbox_server.catalogue.insight.records import Timed
+from sandbox_server.catalogue.insight.records import SessionTimings
 
 STAGES = ("start_queue", "start", "model", "action_wait", "action", "postprocess", "grade_queue", "grade")
 """In the order of a rollout. model: the time between start, actions and end, which the trainer spends."""
@@ -37,7 +37,7 @@ class _Sums:
         self._gaps = 0
         self._seconds = dict.fromkeys(STAGES, 0.0)
 
-    def add(self, one: Timed) -> None:
+    def add(self, one: SessionTimings) -> None:
         """Count one ended session."""
         self.sessions += 1
         self._gaps += one.actions + 1
@@ -51,7 +51,7 @@ class _Sums:
         return Wall(self.sessions, means, self._seconds["model"] / self._gaps if self._gaps else 0.0)
 
 
-def stages_of(one: Timed) -> dict[str, float]:
+def stages_of(one: SessionTimings) -> dict[str, float]:
     """Stage -> seconds of one ended session."""
     spent = one.timings_s
     waited, patch_s = spent.get("action_wait", 0.0), spent.get("end_patch", 0.0)
@@ -75,7 +75,7 @@ class Walls:
         self._all = _Sums()
         self._by_run: dict[str, _Sums] = {}
 
-    def add(self, one: Timed) -> None:
+    def add(self, one: SessionTimings) -> None:
         """Count one ended session."""
         self._all.add(one)
         self._by_run.setdefault(one.run, _Sums()).add(one)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import Query, Request
 
-from sandbox_server.catalogue.insight.records import Seen, SessionFilter
+from sandbox_server.catalogue.insight.records import SessionFilter, SessionWithVerdict
 from sandbox_server.lifecycle import SessionState
 from sandbox_server.protocols._caller import owner_of_caller
 from sandbox_server.verdicts import VerdictName
@@ -43,6 +43,6 @@ def wanted_sessions(
     )
 
 
-def cursor(last: Seen) -> str:
+def cursor(last: SessionWithVerdict) -> str:
     """The value of `before` that requests the page after this session."""
     return f"{last.record.created_at!r}:{last.record.sid}"

@@ -146,7 +146,7 @@ async def show_tree(request: Request, sid: Sid) -> Response:
     """The session, its ancestors, and all copies of these, oldest first."""
     shown = []
     for seen in await forking_of(request).tree(sid):
-        record, standing = seen.record, seen.standing
+        record, summary = seen.record, seen.summary
         shown.append(
             {
                 "sid": record.sid,
@@ -155,9 +155,9 @@ async def show_tree(request: Request, sid: Sid) -> Response:
                 "state": record.state,
                 "actions": record.actions,
                 "created_at": record.created_at,
-                "verdict": standing and standing.verdict,
-                "mask": standing and standing.mask,
-                "reward": standing and standing.reward,
+                "verdict": summary and summary.verdict,
+                "mask": summary and summary.mask,
+                "reward": summary and summary.reward,
             }
         )
     return json_answer(shown)

@@ -319,7 +319,7 @@ async def pass_rates_of(request: Request, limit: int) -> list[PassRate]:
 async def days_of(request: Request, instance_id: str) -> list[Day]:
     """The instance's newest gradings by day."""
     gradings = await insight_of(request).listing.verdicts_of(instance_id)
-    return by_day((standing, grade_s) for _, standing, grade_s in gradings)
+    return by_day((summary, grade_s) for _, summary, grade_s in gradings)
 
 
 def overview_fields(overview: Overview) -> dict[str, object]:

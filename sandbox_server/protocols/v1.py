@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict
 
 from sandbox_server.catalogue.history import History
-from sandbox_server.catalogue.insight.records import Seen, SessionFilter
+from sandbox_server.catalogue.insight.records import SessionFilter, SessionWithVerdict
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import InstanceSummary as Summary
 from sandbox_server.catalogue.services import McpServer
@@ -303,9 +303,9 @@ def _summary(record: SessionRecord) -> dict[str, object]:
     return {name: getattr(record, name) for name in SessionSummary.model_fields}
 
 
-def _listed(seen: Seen) -> dict[str, object]:
-    standing = seen.standing
-    graded = (None,) * 4 if standing is None else astuple(standing)
+def _listed(seen: SessionWithVerdict) -> dict[str, object]:
+    summary = seen.summary
+    graded = (None,) * 4 if summary is None else astuple(summary)
     return _summary(seen.record) | dict(zip(("verdict", "mask", "reward", "graded_at"), graded, strict=True))
 
 

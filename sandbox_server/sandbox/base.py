@@ -20,9 +20,9 @@ from sandbox_server.sandbox.image import Build as Build
 from sandbox_server.sandbox.image import ImageInfo as ImageInfo
 from sandbox_server.sandbox.image import Images as Images
 from sandbox_server.sandbox.image import StoredImage as StoredImage
+from sandbox_server.sandbox.inspector import ContainerInspector
 from sandbox_server.sandbox.output import ExecResult as ExecResult
 from sandbox_server.sandbox.output import Output as Output
-from sandbox_server.sandbox.outside import Outside
 from sandbox_server.sandbox.process import Process as Process  # part of what a sandbox is; its own file for its size
 from sandbox_server.sandbox.process import ProcessEnd as ProcessEnd
 from sandbox_server.sandbox.process import Size as Size
@@ -154,7 +154,7 @@ class Runtime(Protocol):
     """
 
     @property
-    def outside(self) -> Outside:
+    def inspector(self) -> ContainerInspector:
         """Inspects containers without running anything in them."""
         ...
 

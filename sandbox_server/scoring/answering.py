@@ -48,17 +48,17 @@ def may_answer(parsed: Call | Say, instance: TaskInstance) -> bool:
     return isinstance(calls, tuple) and any(isinstance(one, Reply) and one.code == "answer" for one in calls)
 
 
-def acts(parsed: Call | Say) -> bool:
+def runs_tool(parsed: Call | Say) -> bool:
     """Whether a message runs a tool. In such a message only tags or a finishing call count as an answer."""
     return isinstance(parsed, Call) and parsed.tool != FINISH
 
 
-def recorded(parsed: Call | Say, content: str, instance: TaskInstance) -> Call | Say:
+def answer_reply(parsed: Call | Say, content: str, instance: TaskInstance) -> Call | Say:
     """The reply to `parsed`. If it holds an answer that is scored: that it is recorded, and which parts are unreadable.
 
     In a task that asks for a patch, a finishing call ends the interaction and records nothing.
     """
-    answer = answer_in(content, instance, acts=acts(parsed))
+    answer = answer_in(content, instance, acts=runs_tool(parsed))
     told, code = _told(answer, instance), "answer" if answer else "no_answer"
     if instance.localization is None:
         told, code = OVER, "finish"

@@ -23,7 +23,7 @@ from sandbox_server.errors import (
 )
 from sandbox_server.records import PatchRecord, SessionRecord
 from sandbox_server.sandbox.base import ContainerSpec, ExecResult, Limits, Role, Runtime, Sandbox
-from sandbox_server.sandbox.outside import FILES, Seen, Unseen
+from sandbox_server.sandbox.inspector import FILES, FolderUnreadable, Seen
 from sandbox_server.scoring import task_artifacts
 from sandbox_server.tasks import TaskSet
 
@@ -72,7 +72,7 @@ class Captures:
         delay them.
         """
         self._runtime = runtime
-        self._outside = runtime.outside
+        self._inspector = runtime.inspector
         self._timeout_s = timeout_s
         self._max_bytes = max_bytes
         self._cpu_shares = cpu_shares
@@ -125,7 +125,7 @@ class Captures:
                     timeout_s = _PATIENCE * self._timeout_s
         if failure.starved:
             raise SandboxLost(f"the host was too slow to take its changes: {failure.why}")
-        seen = await self._outside.see(container_id)
+        seen = await self._inspector.see(container_id)
         try:
             await self._control(seen, instance, self._timeout_s / _MARGIN if failure.timed_out else self._timeout_s)
         except _Failed as error:
@@ -144,9 +144,9 @@ class Captures:
 
     async def _read(self, container_id: str, sid: str, instance: TaskInstance, timeout_s: float) -> _Taken:
         workdir = instance.sandbox.workdir
-        if not self._outside.sees_files:
+        if not self._inspector.sees_files:
             sandbox = await self._runtime.attach(container_id)
-            since = (await self._outside.see(container_id)).created_at if instance.carried else "@0"
+            since = (await self._inspector.see(container_id)).created_at if instance.carried else "@0"
             return self._of(await self._run(sandbox, instance, "", since, timeout_s), workdir)
         sandbox, seen = await self._beside(container_id, sid, workdir)
         try:
@@ -157,7 +157,7 @@ class Captures:
         finally:
             self._remove_later(sandbox)
         # while a container is removed, its files vanish one by one and look like the agent's deletions: check again
-        await self._outside.see(container_id)
+        await self._inspector.see(container_id)
         return taken
 
     async def _check_cpu(self, reader: Sandbox, timeout_s: float) -> None:
@@ -173,15 +173,15 @@ class Captures:
                 raise _Failed(why, timed_out=True, starved=True)
 
     async def _beside(self, container_id: str, sid: str, workdir: str) -> tuple[Sandbox, Seen]:
-        seen = await self._outside.see(container_id)
-        making = asyncio.create_task(self._outside.beside(container_id, self._spec(seen, sid), folder=workdir))
+        seen = await self._inspector.see(container_id)
+        making = asyncio.create_task(self._inspector.beside(container_id, self._spec(seen, sid), folder=workdir))
         try:
-            sandbox, stilled = await asyncio.gather(making, self._outside.still(container_id))
+            sandbox, stilled = await asyncio.gather(making, self._inspector.still(container_id))
         except BaseException as error:
             making.cancel()
-            with suppress(asyncio.CancelledError, ServiceError, Unseen):
+            with suppress(asyncio.CancelledError, ServiceError, FolderUnreadable):
                 self._remove_later(await making)
-            if isinstance(error, Unseen):
+            if isinstance(error, FolderUnreadable):
                 raise _Failed(error.why) from error
             raise
         if seen.running and not stilled.running:
@@ -261,7 +261,7 @@ class Captures:
             log.warning("a capture's container is left to the reaper", container_id=sandbox.container_id, exc_info=True)
 
 
-def none(session: SessionRecord) -> PatchRecord:
+def empty_patch(session: SessionRecord) -> PatchRecord:
     """The empty patch of a code search session, whose score depends on the policy's answer alone."""
     return PatchRecord(
         sid=session.sid,

@@ -27,7 +27,7 @@ def undone_at(undone: str, seq: int) -> str:
     return " ".join(f"{first}-{last}" for first, last in undone_ranges(undone) if last <= seq)
 
 
-def kept(actions: Iterable[ActionRecord], undone: str) -> list[ActionRecord]:
+def effective_actions(actions: Iterable[ActionRecord], undone: str) -> list[ActionRecord]:
     """The actions that led to the session's present state, without those that rollbacks undid."""
     ranges = undone_ranges(undone)
     return [action for action in actions if not any(first <= action.seq <= last for first, last in ranges)]

@@ -14,7 +14,7 @@ from sandbox_server.grading.localization.composition import Composition, compose
 from sandbox_server.grading.localization.verdict import verdict_of
 from sandbox_server.records import SessionRecord
 from sandbox_server.scoring.answering import in_format
-from sandbox_server.scoring.journals import Journals, kept
+from sandbox_server.scoring.journals import Journals, effective_actions
 from sandbox_server.scoring.rollout import answer_of, events_of, metrics_of, numbers
 from sandbox_server.verdicts import GradedSession, Verdict, VerdictName
 
@@ -75,7 +75,7 @@ class Localizing:
 
     async def metrics(self, session: SessionRecord, instance: TaskInstance | None) -> dict[str, object]:
         """Metrics of the session's rollout so far. Raises StateUnavailable, CatalogueUnavailable."""
-        actions = kept(await self.journals.of(session), session.undone)
+        actions = effective_actions(await self.journals.of(session), session.undone)
         reported = await self.rollouts.reported(session.sid)
         dialect = self._dialect_of(instance)
         if sum(len(action.content) for action in actions) <= _AT_ONCE:
@@ -96,7 +96,7 @@ class Localizing:
         task = instance.localization
         if task is None:
             raise GraderBroken(f"{instance.instance_id} has no localization to be scored by")
-        actions = kept(await self.journals.complete(session), session.undone)
+        actions = effective_actions(await self.journals.complete(session), session.undone)
         reported = await self.rollouts.reported(session.sid)
         composition = self.composition(instance)
         if reported.rewards:

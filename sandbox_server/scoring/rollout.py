@@ -16,7 +16,7 @@ from sandbox_server.grading.localization.base import Events, Turn
 from sandbox_server.grading.localization.messages import FINISH, message_of
 from sandbox_server.grading.localization.structured import FINISHING
 from sandbox_server.records import ActionRecord, SessionRecord
-from sandbox_server.scoring.answering import acts, answer_in
+from sandbox_server.scoring.answering import answer_in, runs_tool
 from sandbox_server.scoring.journals import COMMAND, COMMAND_END, EXEC, FILE, NO_TEXTS
 from sandbox_server.verdicts import Answer, TurnTokens
 
@@ -29,7 +29,7 @@ def answer_of(actions: Sequence[ActionRecord], instance: TaskInstance, dialect: 
         if action.tool in NO_TEXTS:
             continue
         parsed = dialect.parse(action.content, talk_turns=0)
-        if (answer := answer_in(action.content, instance, acts=acts(parsed))) is not None:
+        if (answer := answer_in(action.content, instance, acts=runs_tool(parsed))) is not None:
             return answer
     return None
 

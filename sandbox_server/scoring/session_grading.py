@@ -44,7 +44,7 @@ class SessionGrading:
         """
         began = clock.now()
         graded = await self._graded(session, instance, patch)
-        if traces.on():
+        if traces.is_enabled():
             traces.span(session, _span(graded, began), asked=False)
         return graded
 
@@ -113,7 +113,7 @@ def _span(graded: GradedSession, began: float) -> traces.Span:
         "sandbox.shared": shared,
     }
     now = clock.now()
-    rows = () if shared else traces.in_a_row(stages, graded.graded_at)
+    rows = () if shared else traces.consecutive_spans(stages, graded.graded_at)
     stored = traces.Span("store", graded.graded_at, now)
     error = verdict.cause if verdict.name is VerdictName.INFRA else ""
     return traces.Span("grading", began, now, said, error, (*rows, stored))

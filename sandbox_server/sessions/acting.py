@@ -33,9 +33,9 @@ from sandbox_server.records import ActionRecord, InFlight, SessionRecord
 from sandbox_server.sandbox.base import Runtime, Sandbox, ShellOutcome
 from sandbox_server.scoring.journals import COMMAND, COMMAND_END, EXEC, NO_TEXTS, ROLLBACK
 from sandbox_server.sessions.base import ActionAnswer
-from sandbox_server.sessions.catching_up import CatchingUp
 from sandbox_server.sessions.config import ActionConfig
 from sandbox_server.sessions.data import SessionData
+from sandbox_server.sessions.redis_reconciler import RedisReconciler
 from sandbox_server.sessions.regular_checkpoints import RegularCheckpoints
 from sandbox_server.sessions.restoring import Restoring
 from sandbox_server.sessions.running import ActionRun, Ran, Running
@@ -77,7 +77,7 @@ class Acting:
         restoring: Restoring,
         sleeping: Sleeping,
         regular: RegularCheckpoints,
-        catching_up: CatchingUp,
+        reconciler: RedisReconciler,
         config: ActionConfig,
     ) -> None:
         self._runtime = runtime
@@ -86,7 +86,7 @@ class Acting:
         self._restoring = restoring
         self._sleeping = sleeping
         self._regular = regular
-        self._catching_up = catching_up
+        self._reconciler = reconciler
         self._config = config
         self._now: dict[str, asyncio.Task[object]] = {}
         """sid -> the task that runs the session's action. `interrupt` removes a task when it cancels it."""
@@ -147,7 +147,7 @@ class Acting:
             if isinstance(answer, ActionAnswer):
                 return answer
             if answer.node == self._config.node:
-                await self._caught_up(sid)
+                await self._reconcile(sid)
             else:
                 await self._made_anew(answer, asked.clock)
         raise StateUnavailable(f"session {sid} moved between nodes {_MOVES} times; send the action again")
@@ -168,9 +168,9 @@ class Acting:
             raise StateUnavailable(f"Redis has lost session {sid}; the reaper puts it back, send it again")
         return record
 
-    async def _caught_up(self, sid: str) -> None:
+    async def _reconcile(self, sid: str) -> None:
         async with self._data.store.lock(sid, self._config.command_timeout_s + self._config.action_wait_s):
-            await self._catching_up.caught_up(sid)
+            await self._reconciler.reconcile(sid)
 
     async def _made_anew(self, record: SessionRecord, began: float) -> None:
         """Take over another node's session. Raises SessionRestoring, and the errors of `Restoring.restore`."""
@@ -193,7 +193,7 @@ class Acting:
                 raise refusal(record)
             if not turn.may_run and record.kind.is_rollout:
                 return record
-            if self._catching_up.is_behind(record):
+            if self._reconciler.is_behind(record):
                 await turn.withdraw(sid)
                 return record
             # a session falls asleep only without an unsettled action: one found now arrived later, and never ran
@@ -203,7 +203,7 @@ class Acting:
             except ServiceError as error:
                 with suppress(StateUnavailable):
                     await turn.withdraw(sid)
-                if isinstance(error, SandboxLost) and await self._catching_up.caught_up(sid, lost=record.container_id):
+                if isinstance(error, SandboxLost) and await self._reconciler.reconcile(sid, lost=record.container_id):
                     return record
                 raise
             try:
@@ -274,7 +274,7 @@ class Acting:
         try:
             await acknowledge()
         except StateUnavailable:
-            if not await self._catching_up.caught_up(record.sid):
+            if not await self._reconciler.reconcile(record.sid):
                 raise
             await acknowledge()
         self._regular.acted(record.sid, sandbox, instance, action.duration_s)
@@ -282,7 +282,7 @@ class Acting:
         for stage, taken_s in seconds.items():
             _SECONDS[stage].observe(taken_s)
         telemetry.ACTIONS.labels(ran.tool, ran.observation.outcome).inc()
-        if traces.on():
+        if traces.is_enabled():
             traces.span(record, _span(action, seconds, asked.arrived))
         return _answer(action, asked)
 
@@ -380,7 +380,7 @@ def refusal(record: SessionRecord | None) -> ServiceError:
     return SessionOver(f"The session has ended ({record.end_reason or record.state}); no action can run in it.")
 
 
-def told(error: ServiceError) -> ActionAnswer:
+def error_observation(error: ServiceError) -> ActionAnswer:
     """The text that a policy gets for an error, in place of an observation."""
     match error:
         case UnknownSession() | SessionOver() | SessionRestoring() | IsBox():

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from sandbox_server.actions.batch import Command, CommandResult
-from sandbox_server.catalogue.insight.records import Seen, SessionFilter
+from sandbox_server.catalogue.insight.records import SessionFilter, SessionWithVerdict
 from sandbox_server.catalogue.localization.truth import AnswerFormat, RewardItem
 from sandbox_server.errors import ServiceError
 from sandbox_server.records import ActionRecord, PatchRecord, SessionRecord
@@ -157,6 +157,6 @@ class Sessions(Protocol):
         """The journal's actions with a number above `after`, oldest first. Raises UnknownSession."""
         ...
 
-    async def list(self, wanted: SessionFilter, *, limit: int = 100) -> list[Seen]:
+    async def list(self, wanted: SessionFilter, *, limit: int = 100) -> list[SessionWithVerdict]:
         """The sessions that match `wanted`, newest first."""
         ...

@@ -15,8 +15,8 @@ from sandbox_server.errors import NotForkable
 from sandbox_server.images.workspaces import Workspaces
 from sandbox_server.records import ActionRecord, SessionRecord
 from sandbox_server.sandbox.base import Sandbox
-from sandbox_server.sandbox.outside import Outside
-from sandbox_server.scoring.journals import kept, undone_at, undone_ranges
+from sandbox_server.sandbox.inspector import ContainerInspector
+from sandbox_server.scoring.journals import effective_actions, undone_at, undone_ranges
 from sandbox_server.sessions.config import CheckpointConfig
 from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.replay import Replay, how_they_ended
@@ -46,11 +46,11 @@ class Origin:
     @property
     def again(self) -> Sequence[ActionRecord]:
         """The actions that must be run again."""
-        return kept(self.actions[self.checkpoint.seq if self.checkpoint else 0 :], self.undone)
+        return effective_actions(self.actions[self.checkpoint.seq if self.checkpoint else 0 :], self.undone)
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
+class RestoreResult:
     """The result of a restore: what the container has."""
 
     cwd: str
@@ -92,7 +92,7 @@ class Checkpointing:
 
     def __init__(
         self,
-        outside: Outside,
+        inspector: ContainerInspector,
         data: SessionData,
         workspaces: Workspaces,
         replay: Replay,
@@ -102,7 +102,7 @@ class Checkpointing:
         config: CheckpointConfig,
     ) -> None:
         """`shared`: the object store with the checkpoints of other nodes; None: there is none."""
-        self._outside = outside
+        self._inspector = inspector
         self._data = data
         self._workspaces = workspaces
         self._replay = replay
@@ -125,7 +125,7 @@ class Checkpointing:
         began = time.monotonic()
         prepared = await self._workspaces.prepared(instance)
         async with self._checkpoints.writing() as writing:
-            left_out = await capture(sandbox, self._outside, writing, timeout_s=self._config.checkpoint_timeout_s)
+            left_out = await capture(sandbox, self._inspector, writing, timeout_s=self._config.checkpoint_timeout_s)
             await writing.add(Part.UNDO, await self._data.store.history(record.sid, record.container_id).export())
             checkpoint = Checkpoint(
                 sid=of or record.sid,
@@ -195,7 +195,7 @@ class Checkpointing:
             return found
         return await self._shared.fetch(sid, most, image, above=above, undone=ranges, whole=whole) or found
 
-    async def fill(self, record: SessionRecord, sandbox: Sandbox, origin: Origin) -> Filled:
+    async def restore(self, record: SessionRecord, sandbox: Sandbox, origin: Origin) -> RestoreResult:
         """Bring a fresh container, and the undo history of `record.sid`, to the state of the origin.
 
         Raises:
@@ -207,7 +207,9 @@ class Checkpointing:
         lacks: Sequence[str] = ()
         if checkpoint is not None:
             timeout_s = self._config.checkpoint_timeout_s
-            lacks = await restore(sandbox, checkpoint, self._checkpoints, timeout_s=timeout_s, outside=self._outside)
+            lacks = await restore(
+                sandbox, checkpoint, self._checkpoints, timeout_s=timeout_s, inspector=self._inspector
+            )
             undo = [block async for block in self._checkpoints.read(checkpoint, Part.UNDO)]
             await history.put(b"".join(undo))
         else:
@@ -216,7 +218,7 @@ class Checkpointing:
         talked = replace(record, talk_turns=checkpoint.talk_turns if checkpoint else 0)
         replayed = await self._replay.run(sandbox, talked, origin.instance, origin.again)
         telemetry.CHECKPOINT_SECONDS.labels("restore").observe(time.monotonic() - began)
-        return Filled(
+        return RestoreResult(
             cwd=sandbox.shell.cwd,
             talk_turns=replayed.talk_turns,
             again=replayed.count,

@@ -21,10 +21,10 @@ from sandbox_server.fleet.ownership import Ownership
 from sandbox_server.lifecycle import OVER, SessionState, sources_of
 from sandbox_server.records import SessionRecord
 from sandbox_server.sandbox.base import Runtime
-from sandbox_server.sessions.catching_up import CatchingUp
 from sandbox_server.sessions.config import EndConfig
 from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.final_patches import FinalPatches
+from sandbox_server.sessions.redis_reconciler import RedisReconciler
 from sandbox_server.sessions.restoring import Restoring
 from sandbox_server.starts.starts import Starts
 
@@ -48,7 +48,7 @@ class Ending:
         starts: Starts,
         ownership: Ownership,
         restoring: Restoring,
-        catching_up: CatchingUp,
+        reconciler: RedisReconciler,
         config: EndConfig,
         interrupt: Callable[[str], None],
     ) -> None:
@@ -56,7 +56,7 @@ class Ending:
         self._interrupt = interrupt
         self._ownership = ownership
         self._restoring = restoring
-        self._catching_up = catching_up
+        self._reconciler = reconciler
         self._runtime = runtime
         self._data = data
         self._patches = patches
@@ -109,7 +109,7 @@ class Ending:
                 return record
             if not self._ownership.is_here(record) and await self._data.history.patch(sid) is None:
                 raise OwnedElsewhere(record.node)  # another node took it over meanwhile
-            if self._catching_up.is_behind(record) and await self._catching_up.caught_up(sid):
+            if self._reconciler.is_behind(record) and await self._reconciler.reconcile(sid):
                 record = await self._data.store.session(sid) or record  # the policy's answer may be in these actions
             return await self._end_here(record, record.end_reason or reason)
 
@@ -167,7 +167,7 @@ class Ending:
             known = await self._data.history.session(sid)
             if known is not None and known.state in OVER:
                 return await self._over_already(known)
-            if await self._catching_up.caught_up(sid, lost=record.container_id):
+            if await self._reconciler.reconcile(sid, lost=record.container_id):
                 raise StateUnavailable(f"Redis had an older copy of session {sid}, which is put right; ask again")
             if not self._ownership.is_here(record):
                 await self._ownership.nobodys(record)  # if that node is alive, the session has another container now
@@ -191,7 +191,7 @@ class Ending:
 
     async def _is_there(self, record: SessionRecord) -> bool:
         with suppress(SandboxLost):
-            await self._runtime.outside.see(record.container_id)
+            await self._runtime.inspector.see(record.container_id)
             return True
         return False
 
@@ -209,7 +209,7 @@ class Ending:
             self._patches.forget(record.sid)
             raise
         ended = await self._finish(record, SessionState.ENDED, reason, patch.cause or died)
-        if traces.on():
+        if traces.is_enabled():
             said: dict[str, traces.Value] = {"sandbox.end_reason": reason}
             error = died or (patch.cause if patch.diff is None else "")
             traces.span(ended, traces.Span("end", began, clock.now(), said, error=error))

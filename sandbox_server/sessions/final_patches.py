@@ -18,7 +18,7 @@ from sandbox_server.errors import (
 from sandbox_server.images.workspaces import Workspaces
 from sandbox_server.lifecycle import SessionState
 from sandbox_server.records import PatchRecord, SessionRecord
-from sandbox_server.scoring.captures import Captures, none
+from sandbox_server.scoring.captures import Captures, empty_patch
 from sandbox_server.scoring.rewards import Rewards
 from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.sleeping import Sleeping
@@ -149,7 +149,7 @@ class FinalPatches:
         except UnknownInstance as e:
             raise SandboxLost(f"its instance was removed from the catalogue: {e.detail}") from e
         if instance.localizes:
-            return none(record)
+            return empty_patch(record)
         self._rewards.expect(instance, record.sid)
         base = ""
         # the base commit is only a note in the receipt; a failure to get it must not cost the patch

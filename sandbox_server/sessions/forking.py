@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from sandbox_server import telemetry
 from sandbox_server.catalogue.insight.listing import Listing
-from sandbox_server.catalogue.insight.records import Seen
+from sandbox_server.catalogue.insight.records import SessionWithVerdict
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.checkpoints.store import Damaged
 from sandbox_server.errors import InfrastructureError, ServiceError, UnknownSession
@@ -23,8 +23,8 @@ from sandbox_server.sessions.checkpointing import Checkpointing, Origin
 from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.origins import Origins
 from sandbox_server.starts.plan import TaskPlan
+from sandbox_server.starts.start_all import Started, idempotent_start, start_all
 from sandbox_server.starts.starts import Starts
-from sandbox_server.starts.together import Started, once, together
 from sandbox_server.state.runs import RunState
 
 log = telemetry.logger(__name__)
@@ -73,9 +73,11 @@ class Forking:
         """
         parent, instance = await self._origins.parent(sid)
         request = "\0".join(("fork", sid, str(n), str(at), idempotency_key)) if idempotency_key else ""
-        return await once(request, self._run_state, lambda: self._undamaged(parent, instance, n, at), self._close)
+        return await idempotent_start(
+            request, self._run_state, lambda: self._undamaged(parent, instance, n, at), self._close
+        )
 
-    async def tree(self, sid: str) -> list[Seen]:
+    async def tree(self, sid: str) -> list[SessionWithVerdict]:
         """The session, its ancestors, and all their copies, oldest first.
 
         Raises:
@@ -123,7 +125,7 @@ class Forking:
         spec = None
         with suppress(ServiceError):  # each start then handles the error: it waits, or makes the image
             spec = await self._workspaces.spec(origin.instance)  # once for all copies: finding the name takes 0.4 ms
-        return await together([self._copy(origin, spec=spec) for _ in range(n)], self._close)
+        return await start_all([self._copy(origin, spec=spec) for _ in range(n)], self._close)
 
     async def _copy(self, origin: Origin, *, spec: ContainerSpec | None = None) -> str:
         """Start a copy and return its sid."""
@@ -166,19 +168,19 @@ class _Plan(TaskPlan):
         return known or await super().spec()
 
     async def begin(self, record: SessionRecord, sandbox: Sandbox) -> SessionRecord:
-        """See `starts.plan.Plan.begin`; raises as `Checkpointing.fill`."""
+        """See `starts.plan.Plan.begin`; raises as `Checkpointing.restore`."""
         origin = self._origin
-        filled = await self._checkpointing.fill(record, sandbox, origin)
+        restored = await self._checkpointing.restore(record, sandbox, origin)
         copy = replace(
             record,
             parent=origin.parent.sid,
             forked_at=origin.at,
             actions=origin.at,
             undone=origin.undone,
-            talk_turns=filled.talk_turns,
-            cwd=filled.cwd or record.cwd,
-            notice=filled.notice("This sandbox is a copy"),
-            differences=filled.untold,
+            talk_turns=restored.talk_turns,
+            cwd=restored.cwd or record.cwd,
+            notice=restored.notice("This sandbox is a copy"),
+            differences=restored.untold,
         )
         if origin.instance.localizes:
             await self._rollouts.inherit(copy.sid, copy.parent)

@@ -5,8 +5,8 @@ from typing import Protocol
 
 from sandbox_server.records import SessionKind, SessionRecord
 from sandbox_server.sandbox.base import ContainerInfo
-from sandbox_server.sessions.catching_up import CatchingUp
 from sandbox_server.sessions.data import SessionData
+from sandbox_server.sessions.redis_reconciler import RedisReconciler
 
 
 class Kind(Protocol):
@@ -27,7 +27,7 @@ class Kind(Protocol):
         """At its deadline, pause the session instead of ending it; False if it is to be ended. Raises ServiceError."""
         ...
 
-    async def caught_up(self, record: SessionRecord) -> bool:
+    async def reconcile(self, record: SessionRecord) -> bool:
         """Put back what Redis lacks of a session; returns whether it lacked anything. `record`: what Redis has.
 
         Raises also EngineUnavailable.
@@ -56,12 +56,12 @@ class TaskKind:
     at_deadline = "max_age"
 
     def __init__(
-        self, data: SessionData, catching_up: CatchingUp, *, idle_s: float, disk_mb: int, wait_s: float
+        self, data: SessionData, reconciler: RedisReconciler, *, idle_s: float, disk_mb: int, wait_s: float
     ) -> None:
         """`disk_mb`: the default for instances without a limit of their own. `wait_s`: for a session's lock."""
         self._instances = data.instances
         self._store = data.store
-        self._catching_up = catching_up
+        self._reconciler = reconciler
         self._wait_s = wait_s
         self._idle_s = idle_s
         self._disk_mb = disk_mb
@@ -79,14 +79,14 @@ class TaskKind:
         """See `Kind.pause_at_end`."""
         return False
 
-    async def caught_up(self, record: SessionRecord) -> bool:
-        """See `Kind.caught_up`: missing actions, and the container if Redis missed that the session slept or woke."""
-        if not self._catching_up.is_behind(record) and (
-            record.asleep or not await self._catching_up.has_another_container(record)
+    async def reconcile(self, record: SessionRecord) -> bool:
+        """See `Kind.reconcile`: missing actions, and the container if Redis missed that the session slept or woke."""
+        if not self._reconciler.is_behind(record) and (
+            record.asleep or not await self._reconciler.has_another_container(record)
         ):
             return False
         async with self._store.lock(record.sid, self._wait_s):
-            await self._catching_up.caught_up(record.sid, lost=record.container_id)
+            await self._reconciler.reconcile(record.sid, lost=record.container_id)
         return True  # `record` is behind, also if another request has put back what Redis lacked
 
     async def follow(self, containers: Sequence[ContainerInfo], sessions: Sequence[SessionRecord]) -> None:

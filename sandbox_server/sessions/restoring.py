@@ -22,7 +22,7 @@ from sandbox_server.images.workspaces import Workspaces
 from sandbox_server.lifecycle import OVER
 from sandbox_server.records import ActionRecord, SessionRecord
 from sandbox_server.sandbox.base import Runtime, Sandbox
-from sandbox_server.sessions.checkpointing import Checkpointing, Filled, Origin
+from sandbox_server.sessions.checkpointing import Checkpointing, Origin, RestoreResult
 from sandbox_server.sessions.config import RestoreConfig
 from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.replay import how_they_ended
@@ -119,14 +119,14 @@ class Restoring:
                     return  # another node was faster, or it has ended
                 actions = await self._journal(record)
                 async with self._starts.place(record):
-                    filled = await self._undamaged(record, instance, actions)
+                    restored = await self._undamaged(record, instance, actions)
         except NotForkable as error:
             raise SandboxLost(f"its host {lost.node} died, and its state cannot be restored: {error.detail}") from error
         except TimeoutError:
             raise SandboxLost(
                 f"its host {lost.node} died, and its actions could not be run again within {bound_s:g} s"
             ) from None
-        telemetry.RESTORES.labels("different" if filled.differences else "same").inc()
+        telemetry.RESTORES.labels("different" if restored.differences else "same").inc()
         telemetry.RESTORE_SECONDS.observe(time.monotonic() - began)
         log.warning(
             "session restored",
@@ -134,8 +134,8 @@ class Restoring:
             instance_id=lost.instance_id,
             former=lost.node,
             actions=len(actions),
-            again=filled.again,
-            differences=filled.differences,
+            again=restored.again,
+            differences=restored.differences,
             seconds=round(time.monotonic() - began, 2),
         )
 
@@ -153,31 +153,31 @@ class Restoring:
 
     async def _undamaged(
         self, record: SessionRecord, instance: TaskInstance, actions: Sequence[ActionRecord]
-    ) -> Filled:
+    ) -> RestoreResult:
         """As `_anew`, but uses an older checkpoint if one is damaged, and at last none: then all actions run again."""
         for _ in range(_DAMAGED):
             with suppress(Damaged):
                 return await self._anew(record, await self._checkpointing.origin(record, instance, actions, whole=True))
         return await self._anew(record, Origin(record, instance, actions, undone=record.undone))
 
-    async def _anew(self, record: SessionRecord, origin: Origin) -> Filled:
+    async def _anew(self, record: SessionRecord, origin: Origin) -> RestoreResult:
         """Rebuild the session in a container of this node."""
         instance = origin.instance
         spec = await self._workspaces.spec(instance)
         ends = datetime.fromtimestamp(record.deadline + GRACE_S, UTC)
         sandbox = await self._runtime.create(replace(spec, sid=record.sid, deadline=ends))
         try:
-            filled = await self._checkpointing.fill(record, sandbox, origin)
+            restored = await self._checkpointing.restore(record, sandbox, origin)
             taken = replace(
                 record,
                 node=self._config.node,
                 container_id=sandbox.container_id,
                 touched_at=clock.now(),
-                cwd=filled.cwd or instance.workspace,
-                talk_turns=filled.talk_turns,
+                cwd=restored.cwd or instance.workspace,
+                talk_turns=restored.talk_turns,
                 restores=record.restores + 1,
-                notice=_notice(filled),
-                differences=filled.untold,
+                notice=_notice(restored),
+                differences=restored.untold,
             )
             if not await self._data.store.adopt(taken, record):
                 raise StateUnavailable(
@@ -187,7 +187,7 @@ class Restoring:
             await asyncio.shield(self._give_up(sandbox))
             raise
         self._log.add(taken)
-        return filled
+        return restored
 
     async def _give_up(self, sandbox: Sandbox) -> None:
         try:
@@ -196,13 +196,13 @@ class Restoring:
             log.warning("container left to the reaper", container_id=sandbox.container_id[:12], code=e.code)
 
 
-def _notice(filled: Filled) -> str:
-    done, count, checkpoint = "The sandbox was restored on another one", filled.again, filled.checkpoint
-    lacks = f" It does not have: {', '.join(filled.lacks)}." if filled.lacks else ""
+def _notice(restored: RestoreResult) -> str:
+    done, count, checkpoint = "The sandbox was restored on another one", restored.again, restored.checkpoint
+    lacks = f" It does not have: {', '.join(restored.lacks)}." if restored.lacks else ""
     if checkpoint is not None:
         done += f" with the state after action {checkpoint.seq}"
-        if not count and not filled.differences:
+        if not count and not restored.differences:
             return f"[The host of this session's sandbox died. {done}.{lacks}]"
     done += f", by running {count} actions after it again" if checkpoint else f" by running its {count} actions again"
-    how = f"{',' if filled.differences else ';'} {how_they_ended(filled.differences)}"
+    how = f"{',' if restored.differences else ';'} {how_they_ended(restored.differences)}"
     return f"[The host of this session's sandbox died. {done}{how}. What ran in the background was begun anew.{lacks}]"

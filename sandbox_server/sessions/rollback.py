@@ -106,7 +106,7 @@ class Rollback:
         made = await self._runtime.create(replace(spec, sid=record.sid, deadline=ends))
         scratch = f"{record.sid}.rollback"  # the session's own undo history stays until the state is restored
         try:
-            then = await self._checkpointing.fill(replace(record, sid=scratch), made, origin)
+            then = await self._checkpointing.restore(replace(record, sid=scratch), made, origin)
             undo = await self._data.store.history(scratch, made.container_id).export()
             await self._data.store.history(record.sid, made.container_id).put(undo)
         except Damaged as error:

@@ -12,7 +12,7 @@ from sandbox_server.actions.batch_json import BatchOutcome
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.records import SessionRecord
 from sandbox_server.sandbox.base import Sandbox
-from sandbox_server.scoring.answering import may_answer, recorded
+from sandbox_server.scoring.answering import answer_reply, may_answer
 from sandbox_server.scoring.journals import EXEC
 from sandbox_server.scoring.localizing import Localizing
 from sandbox_server.sessions.config import DialectConfig
@@ -108,9 +108,9 @@ class Running:
         if may_answer(parsed, instance):
             asked = await self._localizing.as_asked(record.sid, instance)
             if len(content) <= _READ_AT_ONCE:
-                parsed = recorded(parsed, content, asked)
+                parsed = answer_reply(parsed, content, asked)
             else:
-                parsed = await asyncio.to_thread(recorded, parsed, content, asked)
+                parsed = await asyncio.to_thread(answer_reply, parsed, content, asked)
         if isinstance(parsed, Say):
             said = Observation(parsed.text, outcome=parsed.code)
             return Ran(said, "none", record.talk_turns + parsed.is_talk)

@@ -9,7 +9,7 @@ from sandbox_server import telemetry
 from sandbox_server.actions.batch import Command
 from sandbox_server.actions.batch_json import outcome_of
 from sandbox_server.catalogue.insight.listing import Listing, fits
-from sandbox_server.catalogue.insight.records import Seen, SessionFilter
+from sandbox_server.catalogue.insight.records import SessionFilter, SessionWithVerdict
 from sandbox_server.catalogue.localization.truth import AnswerFormat, RewardItem
 from sandbox_server.errors import (
     ActionInterrupted,
@@ -92,13 +92,13 @@ class SessionService:
             raise
         except SandboxLost as error:
             await self._ends.lose(sid, error.detail)
-            return acting.told(error)
+            return acting.error_observation(error)
         except (UnknownSession, SessionOver, SessionBusy, SessionRestoring) as error:
-            return acting.told(error)
+            return acting.error_observation(error)
         except ServiceError as error:
             telemetry.INFRA_ERRORS.labels(error.code).inc()
             log.error("action failed", sid=sid, code=error.code, error=error.detail)
-            return acting.told(error)
+            return acting.error_observation(error)
 
     async def exec(self, sid: str, commands: Sequence[Command], *, idempotency_key: str = "") -> BatchAnswer:
         """See `sessions.base.Sessions.exec`."""
@@ -191,7 +191,7 @@ class SessionService:
             return await journals.part(record, after=after, limit=limit)
         return [action for action in await journals.of(record) if action.seq > after]
 
-    async def list(self, wanted: SessionFilter, *, limit: int = 100) -> "list[Seen]":
+    async def list(self, wanted: SessionFilter, *, limit: int = 100) -> "list[SessionWithVerdict]":
         """See `sessions.base.Sessions.list`."""
         # SQL has a session's start and end; its state in between is in Redis
         kept = SessionState.LIVE.value if wanted.state == SessionState.ENDING else wanted.state
@@ -201,11 +201,11 @@ class SessionService:
         oldest = min((one.record.created_at for one in found), default=0.0) if len(found) == limit else 0.0
         for record in await self._present(found, wanted):
             if record.sid in seen or record.created_at >= oldest:
-                seen[record.sid] = Seen(record, None)
+                seen[record.sid] = SessionWithVerdict(record, None)
         now = sorted(seen.values(), key=lambda one: (one.record.created_at, one.record.sid), reverse=True)
         return [one for one in now if fits(one.record, wanted)][:limit]
 
-    async def _present(self, found: "Sequence[Seen]", wanted: SessionFilter) -> "Sequence[SessionRecord]":
+    async def _present(self, found: "Sequence[SessionWithVerdict]", wanted: SessionFilter) -> "Sequence[SessionRecord]":
         """Sessions that are not over, from Redis: all, or for a narrow filter only those in `found`."""
         if wanted.instance is None and wanted.before is None and wanted.verdict is None and wanted.masked is None:
             return await self._data.store.live()

@@ -26,7 +26,7 @@ from sandbox_server.lifecycle import SessionState
 from sandbox_server.records import SessionRecord
 from sandbox_server.sandbox.base import Runtime, Sandbox
 from sandbox_server.scoring.journals import Journals
-from sandbox_server.sessions.checkpointing import Checkpointing, Filled, Origin
+from sandbox_server.sessions.checkpointing import Checkpointing, Origin, RestoreResult
 from sandbox_server.sessions.config import SleepConfig
 from sandbox_server.sessions.data import SessionData
 from sandbox_server.starts.log import SessionLog
@@ -125,16 +125,16 @@ class Sleeping:
         return awake
 
     async def _awake(self, record: SessionRecord, instance: TaskInstance) -> SessionRecord:
-        sandbox, filled = await self._filled(record, instance)
+        sandbox, restored = await self._restored(record, instance)
         awake = replace(
             record,
             container_id=sandbox.container_id,
             touched_at=clock.now(),
-            cwd=filled.cwd or record.cwd,
-            talk_turns=filled.talk_turns,
+            cwd=restored.cwd or record.cwd,
+            talk_turns=restored.talk_turns,
             # the checkpoint has the notice that was pending when the session fell asleep
-            notice=filled.notice("This sandbox was asleep") or record.notice,
-            differences=filled.untold or record.differences,
+            notice=restored.notice("This sandbox was asleep") or record.notice,
+            differences=restored.untold or record.differences,
         )
         changes = {name: getattr(awake, name) for name in _CHANGED}
         try:
@@ -145,7 +145,7 @@ class Sleeping:
             raise
         return awake
 
-    async def _filled(self, record: SessionRecord, instance: TaskInstance) -> tuple[Sandbox, Filled]:
+    async def _restored(self, record: SessionRecord, instance: TaskInstance) -> tuple[Sandbox, RestoreResult]:
         """Create a container with the session's state."""
         actions = await self._journals.complete(record)
         spec = await self._workspaces.spec(instance)
@@ -158,12 +158,12 @@ class Sleeping:
                 origin = Origin(record, instance, actions[: record.actions], undone=record.undone)
             with suppress(Damaged):
                 async with self._starts.container(spec, record) as sandbox:
-                    return sandbox, await self._fill(record, sandbox, origin)
+                    return sandbox, await self._restore(record, sandbox, origin)
         raise SandboxLost("it was asleep, and its checkpoints are damaged")
 
-    async def _fill(self, record: SessionRecord, sandbox: Sandbox, origin: Origin) -> Filled:
+    async def _restore(self, record: SessionRecord, sandbox: Sandbox, origin: Origin) -> RestoreResult:
         try:
-            return await self._checkpointing.fill(record, sandbox, origin)
+            return await self._checkpointing.restore(record, sandbox, origin)
         except NotForkable as error:
             raise SandboxLost(f"it was asleep, and its state cannot be restored: {error.detail}") from error
 

@@ -19,9 +19,9 @@ from sandbox_server.scoring.localizing import Localizing
 from sandbox_server.scoring.rewards import Rewards
 from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.ends import Ends
+from sandbox_server.starts.start_all import Started, idempotent_start, start_all
 from sandbox_server.starts.starts import Starts
 from sandbox_server.starts.steps import Steps
-from sandbox_server.starts.together import Started, once, together
 from sandbox_server.state.runs import RunState
 
 log = telemetry.logger(__name__)
@@ -103,9 +103,9 @@ class TaskStarts:
         async def start() -> Started:
             await self._placement.settle(task, n)
             self._starts.groups.announce(task.instance_id, n, time.monotonic())
-            return await together([self._start(task, run, owner) for _ in range(n)], self._ends.close)
+            return await start_all([self._start(task, run, owner) for _ in range(n)], self._ends.close)
 
-        return await once(name, self._run_state, start, self._ends.close)
+        return await idempotent_start(name, self._run_state, start, self._ends.close)
 
     async def _startable(self, named: int | str) -> TaskInstance:
         try:

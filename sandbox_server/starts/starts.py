@@ -328,7 +328,7 @@ class Starts:
         with _timed(start, "record"):
             record = await plan.begin(record, sandbox)
         self._log.add(record)
-        if traces.on():
+        if traces.is_enabled():
             traces.start(replace(record, timings_s={**record.timings_s, **start.timings_s}))
         return record
 

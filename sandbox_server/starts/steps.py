@@ -134,16 +134,18 @@ class Steps:
         await self.begin(sandbox, instance, before)
 
     async def begin(self, sandbox: Sandbox, instance: TaskInstance, before: SessionRecord | None) -> str:
-        """As `fill`, with the files of the session `before`. Raises CatalogueUnavailable too."""
+        """As `place_step_files`, with the files of the session `before`. Raises CatalogueUnavailable too."""
         files, roots = b"", tuple[str, ...]()
         if before is not None:
             patch = await self._history.patch(before.sid)
             files = b"" if patch is None or patch.diff is None else patch.diff
             roots = (await self._instances.by_id(before.instance_id)).carried
-        return await fill(sandbox, instance, files, roots, each_s=self._bounds.each_s)
+        return await place_step_files(sandbox, instance, files, roots, each_s=self._bounds.each_s)
 
 
-async def fill(sandbox: Sandbox, instance: TaskInstance, files: bytes, roots: tuple[str, ...], *, each_s: float) -> str:
+async def place_step_files(
+    sandbox: Sandbox, instance: TaskInstance, files: bytes, roots: tuple[str, ...], *, each_s: float
+) -> str:
     """Place `files` in a fresh container, then those of the step; run its setup.sh, and wait for its health check.
 
     `files`: what carry.bash printed for `roots` at the end of the step before. Returns what failed, or "". It is no
@@ -177,7 +179,7 @@ async def fill(sandbox: Sandbox, instance: TaskInstance, files: bytes, roots: tu
 
 
 async def _set_up(sandbox: Sandbox, instance: TaskInstance, timeout_s: float) -> str:
-    """Run the step's setup.sh as the agent's user; return what failed, "" for nothing. Raises as `fill`.
+    """Run the step's setup.sh as the agent's user; return what failed, "" for nothing. Raises as `place_step_files`.
 
     It may run files that the policy left, and these can end the container. So can a fault of the host, but hardly twice
     in a row: it is run a second time.

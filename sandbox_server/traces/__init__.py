@@ -97,12 +97,12 @@ async def sending(environ: Mapping[str, str], *, node: str, version: str) -> Asy
         await asyncio.to_thread(tracer.close)
 
 
-def on() -> bool:
+def is_enabled() -> bool:
     """Whether traces are sent. Ask before computing a span's attributes."""
     return _tracer is not None
 
 
-def hear(traceparent: str) -> None:
+def note_traceparent(traceparent: str) -> None:
     """Note the `traceparent` of the request that this task answers."""
     _CLIENT.set(traceparent)
 
@@ -149,7 +149,7 @@ def in_seconds(timings_s: Mapping[str, float]) -> dict[str, Value]:
     return {f"sandbox.{name}_s": round(taken_s, 6) for name, taken_s in timings_s.items()}
 
 
-def in_a_row(timings_s: Mapping[str, float], ended: float) -> tuple[Span, ...]:
+def consecutive_spans(timings_s: Mapping[str, float], ended: float) -> tuple[Span, ...]:
     """Stages as consecutive spans; the last one ends at `ended` (Unix seconds)."""
     spans = []
     for name, taken_s in reversed(list(timings_s.items())):

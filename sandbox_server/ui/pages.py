@@ -222,7 +222,7 @@ async def instance(
     newest = await sessions_of(request).list(SessionFilter(instance=instance_id), limit=50)
     check = await instances.verified(instance_id)
     days = await days_of(request, instance_id)
-    tested = [seen for seen in newest if seen.standing and seen.standing.verdict in _TESTED and not seen.standing.mask]
+    tested = [seen for seen in newest if seen.summary and seen.summary.verdict in _TESTED and not seen.summary.mask]
     view = await sessions_of(request).view(tested[0].record.sid) if tested else None
     ended = [one.record.ended_at - one.record.created_at for one in newest if one.record.ended_at]
     return await page(

@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, StreamingResponse
 from markupsafe import Markup
 
 from sandbox_server import clock
-from sandbox_server.catalogue.insight.records import Seen, SessionFilter, Timed
+from sandbox_server.catalogue.insight.records import SessionFilter, SessionTimings, SessionWithVerdict
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import UnknownInstance, UnknownSession
 from sandbox_server.insight.wall_time import STAGES, stages_of
@@ -201,7 +201,7 @@ def _spent(view: SessionView) -> dict[str, float]:
     record, graded = view.record, view.graded.verdict.timings_s if view.graded else {}
     ended_at = record.ended_at or clock.now()
     return stages_of(
-        Timed(
+        SessionTimings(
             run=record.run,
             created_at=record.created_at,
             ended_at=ended_at,
@@ -251,7 +251,7 @@ def _shortened(text: str) -> str:
     return f"{head}\n… {left_out:,} characters left out …\n{tail}" if left_out else head
 
 
-async def _siblings(sessions: Sessions, view: SessionView) -> list[Seen]:
+async def _siblings(sessions: Sessions, view: SessionView) -> list[SessionWithVerdict]:
     record = view.record
     if not record.kind.is_rollout:
         return []

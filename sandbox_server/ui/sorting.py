@@ -6,7 +6,7 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import Query
 
-from sandbox_server.catalogue.insight.records import Seen
+from sandbox_server.catalogue.insight.records import SessionWithVerdict
 
 T = TypeVar("T")
 
@@ -32,17 +32,17 @@ RATES = _fields("instance_id", "now", "graded", "before", "graded_before")
 NODES = _fields("node", "status", "used", "waiting", "gradings")
 
 
-def _lasted(seen: Seen) -> float | None:
+def _lasted(seen: SessionWithVerdict) -> float | None:
     return seen.record.ended_at - seen.record.created_at if seen.record.ended_at else None
 
 
-def _reward(seen: Seen) -> float | None:
-    return seen.standing.reward if seen.standing and not seen.standing.mask else None
+def _reward(seen: SessionWithVerdict) -> float | None:
+    return seen.summary.reward if seen.summary and not seen.summary.mask else None
 
 
-SESSIONS: Mapping[str, Callable[[Seen], Any]] = {
+SESSIONS: Mapping[str, Callable[[SessionWithVerdict], Any]] = {
     "state": lambda seen: seen.record.state,
-    "verdict": lambda seen: seen.standing and seen.standing.verdict,
+    "verdict": lambda seen: seen.summary and seen.summary.verdict,
     "reward": _reward,
     "instance_id": lambda seen: seen.record.instance_id,
     "run": lambda seen: seen.record.run,

@@ -95,7 +95,7 @@ class Expiry:
                 ):
                     return  # its trainer renewed the lease late
                 kind = self._kinds[record.kind]
-                if await kind.caught_up(current):
+                if await kind.reconcile(current):
                     return  # the next pass looks at the corrected record
                 if reason == kind.at_deadline and await kind.pause_at_end(record):
                     return

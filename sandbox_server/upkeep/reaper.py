@@ -13,9 +13,9 @@ from sandbox_server.fleet.ownership import Ownership
 from sandbox_server.lifecycle import OVER, SessionState
 from sandbox_server.records import SessionRecord
 from sandbox_server.sandbox.base import ContainerInfo, Role, Runtime
-from sandbox_server.sessions.catching_up import CatchingUp
 from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.kinds import Kinds
+from sandbox_server.sessions.redis_reconciler import RedisReconciler
 from sandbox_server.sessions.restoring import Restoring
 from sandbox_server.starts.starts import Starts
 from sandbox_server.upkeep.expiry import TOGETHER, Expiry
@@ -39,7 +39,7 @@ class Reaper:
         starts: Starts,
         expiry: Expiry,
         rebuilding: Rebuilding,
-        catching_up: CatchingUp,
+        reconciler: RedisReconciler,
         *,
         node: str,
     ) -> None:
@@ -51,7 +51,7 @@ class Reaper:
         self._starts = starts
         self._expiry = expiry
         self._rebuilding = rebuilding
-        self._catching_up = catching_up
+        self._reconciler = reconciler
         self._node = node
 
     async def sweep_all(self) -> None:
@@ -65,8 +65,8 @@ class Reaper:
         # sessions first: a record is written after its container was made, so one without a container is really lost
         sessions = {record.sid: record for record in await self._data.store.live(self._node)}
         containers = await self._runtime.list()
-        for former in filter(self._catching_up.is_behind, list(sessions.values())):
-            sessions[former.sid] = await self._caught_up(former)
+        for former in filter(self._reconciler.is_behind, list(sessions.values())):
+            sessions[former.sid] = await self._reconcile(former)
         left_behind = set()
         mine = sessions.keys() | self._starts.pool.sids | self._restoring.sids
         for sid in {c.sid for c in containers if c.role is Role.SESSION} - mine:
@@ -94,11 +94,11 @@ class Reaper:
         for kind in self._kinds.values():
             await kind.follow(containers, list(sessions.values()))
 
-    async def _caught_up(self, record: SessionRecord) -> SessionRecord:
+    async def _reconcile(self, record: SessionRecord) -> SessionRecord:
         """Put back what Redis lacks of the session, and return its record; its idle time is checked afterwards."""
         with suppress(SessionBusy):  # the request that holds the lock finds what is lacking too
             async with self._data.store.lock(record.sid, _FREE_WITHIN_S):
-                await self._catching_up.caught_up(record.sid)
+                await self._reconciler.reconcile(record.sid)
         return await self._data.store.session(record.sid) or record
 
     def _still_mine(self, record: SessionRecord) -> bool:
@@ -108,7 +108,7 @@ class Reaper:
     async def _remove_replaced(self, container: ContainerInfo) -> bool:
         """Remove the container unless its session now uses it. Raises SessionBusy: a request holds the lock."""
         former = await self._data.store.session(container.sid)
-        if former is not None and await self._kinds[former.kind].caught_up(former):
+        if former is not None and await self._kinds[former.kind].reconcile(former):
             return False
         async with self._data.store.lock(container.sid, _FREE_WITHIN_S):
             now = await self._data.store.session(container.sid)

@@ -7,9 +7,9 @@ from sandbox_server.fleet.ownership import Ownership
 from sandbox_server.lifecycle import OVER, SessionState
 from sandbox_server.records import SessionRecord
 from sandbox_server.sandbox.base import Role, Runtime
-from sandbox_server.sessions.catching_up import CatchingUp
 from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.kinds import Kinds
+from sandbox_server.sessions.redis_reconciler import RedisReconciler
 
 log = telemetry.logger(__name__)
 
@@ -23,7 +23,7 @@ class Rebuilding:
         data: SessionData,
         kinds: Kinds,
         ownership: Ownership,
-        catching_up: CatchingUp,
+        reconciler: RedisReconciler,
         *,
         node: str,
     ) -> None:
@@ -31,7 +31,7 @@ class Rebuilding:
         self._data = data
         self._kinds = kinds
         self._ownership = ownership
-        self._catching_up = catching_up
+        self._reconciler = reconciler
         self._node = node
 
     async def rebuild(self) -> None:
@@ -40,7 +40,7 @@ class Rebuilding:
         for state in (SessionState.LIVE, SessionState.ENDING):
             for record in await self._data.history.sessions(state=state, node=self._node, limit=100_000):
                 if record.sid in running or record.asleep:
-                    if not await self._caught_up(record):
+                    if not await self._reconcile(record):
                         await self.remembered(record.sid)
                 elif await self._data.store.session(record.sid) is None:
                     await self._close_off(record)
@@ -59,20 +59,20 @@ class Rebuilding:
             return None if present.state in OVER else present
         log.warning("session rebuilt from SQL: Redis had forgotten it", sid=sid)
         await self._kinds[record.kind].rebuild(record)
-        return await self._catching_up.write_back(record, None)
+        return await self._reconciler.write_back(record, None)
 
-    async def _caught_up(self, record: SessionRecord) -> bool:
+    async def _reconcile(self, record: SessionRecord) -> bool:
         """Write the session back to Redis if SQL has more of it; returns whether this was necessary."""
         present = await self._data.store.session(record.sid)
         if present is None or present.state in OVER or not self._ownership.is_here(present):
             return False
-        if await self._kinds[record.kind].caught_up(present):
+        if await self._kinds[record.kind].reconcile(present):
             return True
         if not await self._data.history.actions(record.sid, after=present.actions, limit=1):
             return False
         log.warning("session rebuilt from SQL: Redis lacked its last actions", sid=record.sid)
         await self._kinds[record.kind].rebuild(record)
-        await self._catching_up.write_back(record, present)
+        await self._reconciler.write_back(record, present)
         return True
 
     async def _close_off(self, record: SessionRecord) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 from sandbox_server.boxes.boxes import BoxView
 from sandbox_server.boxes.copies import OpenedCopy
 from sandbox_server.boxes.planning import BoxRequest
-from sandbox_server.catalogue.insight.records import Seen
+from sandbox_server.catalogue.insight.records import SessionWithVerdict
 from sandbox_server.catalogue.snapshots import Snapshot
 from sandbox_server.errors import ServiceError, UnknownImage, UnknownSession
 from sandbox_server.fleet.runs import RunEnd
@@ -52,7 +52,7 @@ class NoCopies:
     async def fork(self, sid: str, n: int, **_: object) -> tuple[list[str], list[ServiceError]]:
         raise UnknownSession.of(sid)
 
-    async def tree(self, sid: str) -> list[Seen]:
+    async def tree(self, sid: str) -> list[SessionWithVerdict]:
         raise UnknownSession.of(sid)
 
     async def open(self, sid: str, at: int | None) -> OpenedCopy:

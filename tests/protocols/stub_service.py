@@ -28,7 +28,7 @@ from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.insight.counts import Counts
 from sandbox_server.catalogue.insight.listing import Listing, fits
-from sandbox_server.catalogue.insight.records import Seen, SessionFilter
+from sandbox_server.catalogue.insight.records import SessionFilter, SessionWithVerdict
 from sandbox_server.catalogue.insight.search import ActionSearch
 from sandbox_server.catalogue.instance import SandboxSpec, ScriptGrader, TaskInstance
 from sandbox_server.catalogue.instances import Instances
@@ -243,8 +243,8 @@ class MemorySessions:
     async def owner(self, sid: str) -> str | None:
         return self.records[sid].owner if sid in self.records else None
 
-    async def list(self, wanted: SessionFilter, *, limit: int = 100) -> list[Seen]:
-        found = [Seen(r, None) for r in self.records.values() if fits(r, wanted)]
+    async def list(self, wanted: SessionFilter, *, limit: int = 100) -> list[SessionWithVerdict]:
+        found = [SessionWithVerdict(r, None) for r in self.records.values() if fits(r, wanted)]
         return found[::-1][:limit]
 
 

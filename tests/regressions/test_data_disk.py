@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sandbox_server.app.data_disk import DataDisk
-from sandbox_server.app.data_folder import make_private, why_shared, wider
+from sandbox_server.app.data_folder import make_private, too_permissive_paths, why_shared
 from sandbox_server.boxes.blobs import Blobs
 from sandbox_server.catalogue.database import Database
 from sandbox_server.errors import CatalogueUnavailable, DataDiskFull
@@ -145,9 +145,9 @@ def test_what_was_wider_is_narrowed(tmp_path: Path) -> None:
         path.write_text("")
         path.chmod(0o644)
     os.chmod(other, 0o644)
-    assert len(list(wider(data))) > 3
+    assert len(list(too_permissive_paths(data))) > 3
     make_private(data)
-    assert list(wider(data)) == []
+    assert list(too_permissive_paths(data)) == []
     assert stat.S_IMODE(other.stat().st_mode) == 0o644
     assert stat.S_IMODE((data / "catalogue.sqlite3").stat().st_mode) == 0o600
 

@@ -198,7 +198,7 @@ async def test_what_finds_no_room_now_can_be_tried_again(settings: Settings, mon
         sid = await server.sessions.service.start(INSTANCE)
         await server.sessions.service.act(sid, ACTION)
         with monkeypatch.context() as full:
-            full.setattr(Checkpointing, "fill", _no_room)
+            full.setattr(Checkpointing, "restore", _no_room)
             with pytest.raises(SandboxDiskFull) as raised:
                 await server.sessions.rollback.rollback(sid, 0, idempotency_key="back")
             assert (raised.value.http_status, raised.value.retryable) == (507, True)

@@ -20,7 +20,7 @@ class Kind:
     async def pause_at_end(self, record: SessionRecord) -> bool:
         return False
 
-    async def caught_up(self, record: SessionRecord) -> bool:
+    async def reconcile(self, record: SessionRecord) -> bool:
         return False
 
 

@@ -38,5 +38,5 @@ def test_a_server_without_traces_does_not_load_opentelemetry() -> None:
 
 
 def test_stages_stand_in_a_row() -> None:
-    spans = traces.in_a_row({"apply": 1.0, "tests": 2.5}, 10.0)
+    spans = traces.consecutive_spans({"apply": 1.0, "tests": 2.5}, 10.0)
     assert [(span.name, span.began, span.ended) for span in spans] == [("apply", 6.5, 7.5), ("tests", 7.5, 10.0)]

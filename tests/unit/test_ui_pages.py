@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 from starlette.requests import Request
 
-from sandbox_server.catalogue.insight.records import RunCount, Seen, SessionFilter
+from sandbox_server.catalogue.insight.records import RunCount, SessionFilter, SessionWithVerdict
 from sandbox_server.protocols.v1 import list_sessions
 from sandbox_server.records import SessionRecord
 from sandbox_server.ui.login import Logins
@@ -54,8 +54,8 @@ async def test_a_long_list_is_made_in_slices() -> None:
     record = SessionRecord("1", "ended", "a-1", "n1", "c", 1.0, 2.0, 3.0, timings_s={"action_run": 1.0})
 
     class Listed:
-        async def list(self, wanted: SessionFilter, *, limit: int) -> list[Seen]:
-            return [Seen(record, None)] * limit
+        async def list(self, wanted: SessionFilter, *, limit: int) -> list[SessionWithVerdict]:
+            return [SessionWithVerdict(record, None)] * limit
 
     app = SimpleNamespace(state=SimpleNamespace(sessions=Listed()))
     request = Request({"type": "http", "path": "/v1/sessions", "query_string": b"", "headers": [], "app": app})

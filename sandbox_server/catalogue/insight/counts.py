@@ -25,7 +25,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sandbox_server.catalogue.database import Database
-from sandbox_server.catalogue.insight.records import Group, RunCount, Timed, Unsound, VerdictCount
+from sandbox_server.catalogue.insight.records import Group, RunCount, SessionTimings, Unsound, VerdictCount
 from sandbox_server.catalogue.tables import InstanceRow, PassHourRow, PatchRow, SessionRow, VerdictRow
 from sandbox_server.slices import sliced
 from sandbox_server.verdicts import VerdictName
@@ -103,10 +103,12 @@ class Counts:
         rates = await self._all(found, lambda row: (row[0], (int(row[1]), int(row[2]))), since=since, until=until)
         return dict(rates)
 
-    async def timed(self, since: float, until: float, *, run: str | None = None, limit: int = 300) -> list[Timed]:
+    async def timed(
+        self, since: float, until: float, *, run: str | None = None, limit: int = 300
+    ) -> list[SessionTimings]:
         """The sessions of the window that ended last, without boxes."""
         found = _timed() if run is None else _timed(_ENDED_IN_RUN)
-        return await self._all(found, lambda row: Timed(*row), since=since, until=until, run=run, most=limit)
+        return await self._all(found, lambda row: SessionTimings(*row), since=since, until=until, run=run, most=limit)
 
     async def ends(self, since: float, until: float, run: str | None = None) -> dict[str, int]:
         """End reason -> number of sessions that ended in the window."""

@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, and_, or_, select
 from sqlalchemy.orm import aliased
 
 from sandbox_server.catalogue.database import Database
-from sandbox_server.catalogue.insight.records import Seen, SessionFilter, Standing
+from sandbox_server.catalogue.insight.records import SessionFilter, SessionWithVerdict, VerdictSummary
 from sandbox_server.catalogue.tables import MetricRow, SessionRow, VerdictRow
 from sandbox_server.records import SessionRecord
 from sandbox_server.slices import sliced
@@ -30,7 +30,7 @@ class Listing:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def sessions(self, wanted: SessionFilter, *, limit: int) -> list[Seen]:
+    async def sessions(self, wanted: SessionFilter, *, limit: int) -> list[SessionWithVerdict]:
         """Sessions that match the filter, the newest first."""
         page = (
             select(*_SESSION, *_STANDING)
@@ -47,10 +47,10 @@ class Listing:
                 page = page.where(SessionRow.sid.in_(sids)) if len(sids) <= _RARE else page
             rows: Any = await connection.execute(page)
             return await sliced(
-                Seen(SessionRecord(*row[: len(_SESSION)]), _standing(row[len(_SESSION) :])) for row in rows
+                SessionWithVerdict(SessionRecord(*row[: len(_SESSION)]), _summary(row[len(_SESSION) :])) for row in rows
             )
 
-    async def family(self, sid: str) -> list[Seen]:
+    async def family(self, sid: str) -> list[SessionWithVerdict]:
         """The session, the sessions that it was copied from, and all copies of these; oldest first, [] if unknown.
 
         At most `_FAMILY` sessions.
@@ -76,7 +76,10 @@ class Listing:
                     .where(SessionRow.sid.in_(family[start : start + _AT_ONCE]))
                 )
                 rows: Any = (await connection.execute(page)).all()
-                seen += [Seen(SessionRecord(*row[: len(_SESSION)]), _standing(row[len(_SESSION) :])) for row in rows]
+                seen += [
+                    SessionWithVerdict(SessionRecord(*row[: len(_SESSION)]), _summary(row[len(_SESSION) :]))
+                    for row in rows
+                ]
         return sorted(seen, key=lambda one: (one.record.created_at, one.record.sid))
 
     async def tokens_of(self, sids: Collection[str]) -> dict[str, float]:
@@ -86,7 +89,7 @@ class Listing:
             rows: Any = (await connection.execute(found)).all()
         return {sid: value for sid, value in rows}
 
-    async def verdicts_of(self, instance_id: str, *, limit: int = 2000) -> list[tuple[str, Standing, float]]:
+    async def verdicts_of(self, instance_id: str, *, limit: int = 2000) -> list[tuple[str, VerdictSummary, float]]:
         """(sid, verdict, seconds of the grading) of the instance's newest gradings, the newest first."""
         newest = (
             select(VerdictRow.sid, *_STANDING, VerdictRow.grade_s)
@@ -96,7 +99,7 @@ class Listing:
         )
         async with self._database.reading() as connection:
             rows: Any = (await connection.execute(newest)).all()
-        return [(row[0], Standing(*row[1:-1]), row[-1]) for row in rows]
+        return [(row[0], VerdictSummary(*row[1:-1]), row[-1]) for row in rows]
 
 
 def fits(record: SessionRecord, wanted: SessionFilter) -> bool:
@@ -148,5 +151,5 @@ def _of_verdict(verdict: type[VerdictRow], wanted: SessionFilter) -> list[Column
     return asked
 
 
-def _standing(row: Any) -> Standing | None:
-    return None if row[0] is None else Standing(*row)
+def _summary(row: Any) -> VerdictSummary | None:
+    return None if row[0] is None else VerdictSummary(*row)

@@ -41,7 +41,7 @@ class SessionFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class VerdictSummary:
     """A session's verdict, as lists show it."""
 
     verdict: str
@@ -51,11 +51,11 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SessionWithVerdict:
     """A session in a list."""
 
     record: SessionRecord
-    standing: Standing | None
+    summary: VerdictSummary | None
     """None: not graded."""
 
 
@@ -138,7 +138,7 @@ class PassRate:
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class SessionTimings:
     """One ended session and the durations of its stages."""
 
     run: str

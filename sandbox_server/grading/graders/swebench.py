@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 
 from sandbox_server.catalogue.eval_script import (
     END_MARKER,
-    NOT_LAID,
     START_MARKER,
+    TEST_PATCH_REFUSED,
     EvalScript,
-    ending_unless_laid,
+    exit_if_test_patch_refused,
     split,
     without_files,
 )
@@ -65,7 +65,7 @@ class Swebench:
         script = _cut(instance)
         files = placed(instance.sandbox.workdir, altered)
         # Code that reads the supervisor's memory must not find the true text of an altered file there.
-        setup = ending_unless_laid(without_files(script.setup, instance.test_patch, altered or ()))
+        setup = exit_if_test_patch_refused(without_files(script.setup, instance.test_patch, altered or ()))
         run = await _supervise(instance, sandbox, _plan(setup, script.tests, files), timeout_s)
         if run.timed_out:
             limit = f"Timeout error: {timeout_s:g} seconds exceeded."
@@ -74,8 +74,10 @@ class Swebench:
         if run.unplaced:
             return unplaced(run)
         if not run.started:
-            laid = run.status != NOT_LAID
-            cause = "the script never reached the tests" if laid else "the tests' own patch does not apply to the tree"
+            applied = run.status != TEST_PATCH_REFUSED
+            cause = (
+                "the script never reached the tests" if applied else "the tests' own patch does not apply to the tree"
+            )
             return self._without_results(VerdictName.NO_RESULTS, cause, run)
         if run.exit_code is None:
             return self._without_results(VerdictName.NO_RESULTS, "the tests began and never ended", run)

@@ -19,7 +19,7 @@ RESULT_BYTES = 8 << 20
 """Limit on the parser's result; a run of 50,000 tests is below it."""
 
 _PARSE_S = 90.0  # below `Bounds.judge_s`
-_NOT_LAID = 96
+_TESTS_REFUSED = 96
 
 _LOG_BYTES = 16 << 20
 """Bytes of the tests' output that are kept, half of it for each stream."""
@@ -33,7 +33,7 @@ _LAY = f"""
     set -o pipefail
     tests={TESTS_FOLDER}
     (cd "$tests" && find . ! -type d -print0) | xargs -0 rm -rf -- && cp -RP "$tests/." . && rm -rf "$tests"
-) || exit {_NOT_LAID}
+) || exit {_TESTS_REFUSED}
 """
 
 # Arguments: sizes of the parser and of the tests' two streams, all of which come on stdin.
@@ -149,7 +149,7 @@ def _without_results(run: Supervised, timeout_s: float) -> TestRun | None:
         return TestRun(VerdictName.TIMEOUT, cause, 0, 0, timings_s=timings_s, log_tail=tail, log=run.log)
     if run.unplaced:
         return unplaced(run)
-    if run.status == _NOT_LAID and not run.started:
+    if run.status == _TESTS_REFUSED and not run.started:
         cause = f"the tests cannot be laid over the patch: {run.setup_log[-300:]}"
         return TestRun(VerdictName.NO_RESULTS, cause, 0, 0, exit_code=run.status, log_tail=run.setup_log[-4000:])
     if run.exit_code is None:

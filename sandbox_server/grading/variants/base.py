@@ -147,7 +147,7 @@ def best_first(variants: Iterable[Variant]) -> list[Variant]:
     return sorted(variants, key=place)
 
 
-def by_turns(variants: Sequence[Variant]) -> list[Variant]:
+def round_robin(variants: Sequence[Variant]) -> list[Variant]:
     """The first variant of each site, then the second of each, and so on; sites ordered by their first variant.
 
     A hack that recognises the variants of one site then meets another site's next.

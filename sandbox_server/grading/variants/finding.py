@@ -112,7 +112,7 @@ def _owner(name: str) -> str:
     return ".".join(name.partition("[")[0].split("::")[1:-1])
 
 
-def helped_by(source: Source) -> list[str]:
+def helper_paths(source: Source) -> list[str]:
     """Paths of the test files from which `source` may import functions or base classes.
 
     These matter because `check(f(2), 4)` states an expectation if a `def check(result, expected)` asserts it.

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from random import Random
 
-from sandbox_server.grading.variants import curly
-from sandbox_server.grading.variants.base import Edit, Source, Unit, Variant, best_first, by_turns, overlap
+from sandbox_server.grading.variants import lexed_languages
+from sandbox_server.grading.variants.base import Edit, Source, Unit, Variant, best_first, overlap, round_robin
 from sandbox_server.grading.variants.borrowing import Pool, borrowed
 from sandbox_server.grading.variants.cases import (
     Case,
@@ -19,7 +19,7 @@ from sandbox_server.grading.variants.cases import (
     tests_of,
 )
 from sandbox_server.grading.variants.expected import Scope
-from sandbox_server.grading.variants.finding import Found, find, functions, helped_by
+from sandbox_server.grading.variants.finding import Found, find, functions, helper_paths
 from sandbox_server.grading.variants.known import Known, Places, marked
 from sandbox_server.grading.variants.sites import expectations, literal_variants, scope_of, variants_of
 
@@ -47,7 +47,7 @@ def units(
     fixed, kept = list(fixed), list(kept)
     sources = _sources(files, beside or {})
     made = [unit for found in find(sources, fixed, kept) for unit in _units(found, pools, known.places(found), rng)]
-    return [*made, *curly.units(files, fixed, kept, rng, base=base or {}, most=MOST_VARIANTS)]
+    return [*made, *lexed_languages.units(files, fixed, kept, rng, base=base or {}, most=MOST_VARIANTS)]
 
 
 def unnamed_units(
@@ -89,7 +89,7 @@ class _Pools:
 
 def helping(files: Mapping[str, bytes]) -> list[str]:
     """Paths that `files` may import helpers from and that are not among them."""
-    return sorted({path for source in _sources(files) for path in helped_by(source)} - files.keys())
+    return sorted({path for source in _sources(files) for path in helper_paths(source)} - files.keys())
 
 
 def _sources(files: Mapping[str, bytes], beside: Mapping[str, bytes] | None = None) -> list[Source]:
@@ -99,7 +99,9 @@ def _sources(files: Mapping[str, bytes], beside: Mapping[str, bytes] | None = No
     if beside is None:
         return sources
     there = {source.path: source for source in (*_sources(beside), *sources)}
-    return [replace(source, beside=[there[path] for path in helped_by(source) if path in there]) for source in sources]
+    return [
+        replace(source, beside=[there[path] for path in helper_paths(source) if path in there]) for source in sources
+    ]
 
 
 def _units(found: Found, pools: _Pools, known: Places, rng: Random) -> Iterator[Unit]:
@@ -181,7 +183,7 @@ def _sound(
     one altered test per run, so each variant must fool code that takes plausible values from the tests.
     """
     kept: list[Variant] = []
-    ordered = by_turns(list(variants)) if by_site else variants
+    ordered = round_robin(list(variants)) if by_site else variants
     for variant in sorted(ordered, key=lambda variant: variant.public):
         if len(kept) == MOST_VARIANTS:
             break

@@ -1,4 +1,4 @@
-"""Splits Ruby test files into the tokens that `tokens` and `curly` read. Pure.
+"""Splits Ruby test files into the tokens that `tokens` and `lexed_languages` read. Pure.
 
 Ruby has blocks and calls without brackets, so brackets are inserted as tokens: braces where a line's `do` or `def` is
 closed by an `end` of the same indentation, and parentheses around the arguments of an assertion. These tokens stand for

@@ -48,8 +48,8 @@ async def create(request: Request) -> Response:
     files_only = body.autoPauseMemory is False
     if files_only and body.autoPause and body.autoResume.enabled:
         raise MalformedRequest("autoResume cannot resume a sandbox whose pause keeps no memory: leave out one of both")
-    if absent := wire.absent(body):
-        raise Unimplemented(f"{absent} is not implemented by this server: leave it out")
+    if unsupported := wire.unsupported_field(body):
+        raise Unimplemented(f"{unsupported} is not implemented by this server: leave it out")
     key = request.headers.get("idempotency-key", "")
     if len(key) > _MAX_KEY:
         raise MalformedRequest(f"Idempotency-Key is longer than {_MAX_KEY} characters.")

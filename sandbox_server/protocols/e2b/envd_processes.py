@@ -15,7 +15,7 @@ from typing import cast
 from fastapi import APIRouter, Request, Response
 
 from sandbox_server.boxes.command import CommandLine, with_path
-from sandbox_server.boxes.processes import Follower, Lagging, Over, Processes, Running
+from sandbox_server.boxes.processes import Follower, FollowerTooSlow, OutputEnded, Processes, Running
 from sandbox_server.errors import ServiceError, UnknownProcess, UnknownSession
 from sandbox_server.protocols._parts import boxes_of
 from sandbox_server.protocols._streamed import Last
@@ -261,11 +261,11 @@ async def _events(
                 yield _data(*piece)
             elif until is None or time.monotonic() < until:
                 yield _KEEPALIVE
-    except Lagging:
+    except FollowerTooSlow:
         yield connect.last_frame(
             ConnectError(Code.RESOURCE_EXHAUSTED, "the output was not taken in time; connect again to follow the rest")
         )
-    except Over:
+    except OutputEnded:
         yield (
             # E2B's own words: callers may search for them
             _cut("the sandbox was killed or reached its end of life while it ran")

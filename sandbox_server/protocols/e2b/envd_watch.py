@@ -2,7 +2,7 @@
 
 A watch lists its folder at intervals, because the images have no program that could wait for changes. So several
 changes of one file between two looks are reported as one. Names that came and went between two looks are reported only
-where the kernel tells them (`passing`).
+where the kernel tells them (`missed_events`).
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from sandbox_server.protocols.e2b import connect
 from sandbox_server.protocols.e2b.connect import Code, ConnectError, Message
 from sandbox_server.protocols.e2b.envd_call import Call, as_connect, streaming, unary
 from sandbox_server.protocols.e2b.envd_filesystem import entry
-from sandbox_server.protocols.e2b.passing import Passing
+from sandbox_server.protocols.e2b.missed_events import MissedWatchEvents
 from sandbox_server.protocols.e2b.watches import Watch, Watches
 from sandbox_server.sandbox.filesystem import FileInfo, FileKind
 
@@ -49,10 +49,10 @@ class WatcherId(Message):
 
 async def _events(call: Call, watch: Watch) -> list[dict[str, object]]:
     """The changes since the last look. Raises as `Watches.check`."""
-    passing = passing_of(call.request)
-    passing.read()
+    missed = missed_events_of(call.request)
+    missed.read()
     now = await _look(call, watch.path, watch.depth)
-    told = [*passing.take(watch, watch.seen, now), *changes(watch.seen, now)]
+    told = [*missed.take(watch, watch.seen, now), *changes(watch.seen, now)]
     events = [_event(watch, name, kind, now.get(name)) for name, kind in told]
     watch.seen = now
     await _follow(call, watch)
@@ -131,12 +131,12 @@ def watches_of(request: Request) -> Watches:
     return cast(Watches, state.e2b_watches)
 
 
-def passing_of(request: Request) -> Passing:
+def missed_events_of(request: Request) -> MissedWatchEvents:
     """The kernel's events in the folders of this process's watches."""
     state = request.app.state
-    if not hasattr(state, "e2b_passing"):
-        state.e2b_passing = Passing()
-    return cast(Passing, state.e2b_passing)
+    if not hasattr(state, "e2b_missed_events"):
+        state.e2b_missed_events = MissedWatchEvents()
+    return cast(MissedWatchEvents, state.e2b_missed_events)
 
 
 def _find(call: Call, name: str) -> Watch:
@@ -160,8 +160,8 @@ async def _begin(call: Call, asked: WatchDir) -> Watch:
 async def _follow(call: Call, watch: Watch) -> None:
     """Have the kernel report events in the watch's folders."""
     folders = [name for name, info in watch.seen.items() if info.kind is FileKind.DIR] if watch.depth > 1 else []
-    outside = boxes_of(call.request).outside
-    await passing_of(call.request).follow(watch, ["", *folders], outside, call.sandbox.container_id)
+    inspector = boxes_of(call.request).inspector
+    await missed_events_of(call.request).follow(watch, ["", *folders], inspector, call.sandbox.container_id)
 
 
 async def _look(call: Call, path: str, depth: int) -> dict[str, FileInfo]:

@@ -58,7 +58,7 @@ class NewSandbox(Message):
     volumeMounts: list[object] | None = None
 
 
-def absent(body: NewSandbox) -> str:
+def unsupported_field(body: NewSandbox) -> str:
     """Name of a field that asks for a feature which this server lacks; "" for none. Such a create must be refused: to
     ignore the field would mislead the client.
     """

@@ -67,7 +67,7 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class ChannelMode:
     """How a command uses its channel."""
 
     shared: bool
@@ -112,14 +112,14 @@ class ChannelProcess:
         begun: Begun,
         first: bytes,
         errors: bytes,
-        manner: Manner,
+        mode: ChannelMode,
         clock: SandboxClock,
         channels: Channels,
     ) -> None:
         """`first` and `errors`: output on stdout and stderr that was read with the announcement of the command."""
         self._channel = channel
         self._begun = begun
-        self._manner = manner
+        self._mode = mode
         self._channels = channels
         mark = begun.nonce.encode()
         self._cuts = {Stream.STDOUT: Cut(mark + b" "), Stream.STDERR: Cut(mark + b"\n")}
@@ -136,13 +136,13 @@ class ChannelProcess:
         self._expiry: asyncio.TimerHandle | None = None
         self._clock = clock
         self._expires_at = float("inf")
-        if manner.timeout_s is not None:
-            self._expires_at = clock.now() + manner.timeout_s
-            self._look_in(manner.timeout_s)
+        if mode.timeout_s is not None:
+            self._expires_at = clock.now() + mode.timeout_s
+            self._look_in(mode.timeout_s)
         if errors:
             self._took(Stream.STDERR, errors)
         if first:
-            self._took(Stream.PTY if manner.pty else Stream.STDOUT, first)
+            self._took(Stream.PTY if mode.pty else Stream.STDOUT, first)
 
     @property
     def pid(self) -> int:
@@ -173,7 +173,7 @@ class ChannelProcess:
 
     async def close_stdin(self) -> None:
         """See `sandbox.process.Process`."""
-        if self._manner.pty:
+        if self._mode.pty:
             await self.write(b"\x04")
         elif self._end is None:
             self._channel.exec_stream.end_input()
@@ -187,7 +187,7 @@ class ChannelProcess:
 
     async def resize(self, size: Size) -> None:
         """See `sandbox.process.Process`."""
-        if self._manner.pty and self._end is None:
+        if self._mode.pty and self._end is None:
             await self._channel.exec_stream.resize(size.rows, size.cols)
 
     async def kill_tree(self) -> None:
@@ -264,7 +264,7 @@ class ChannelProcess:
         return self._ready.popleft()
 
     def _took(self, stream: Stream, data: bytes) -> None:
-        if not self._manner.shared:
+        if not self._mode.shared:
             self._ready.append((stream, data))
             return
         piece = self._cuts[stream].feed(data)
@@ -283,7 +283,7 @@ class ChannelProcess:
             return
         self._ended(end.status, signalled=end.signalled)
         # another process writes after the end report; it would also write into the next command's output
-        if self._manner.reusable and end.free and len(report) == len(line) + 1 and not errors:
+        if self._mode.reusable and end.free and len(report) == len(line) + 1 and not errors:
             self._channels.give_back(self._channel)
         else:
             self._channels.drop(self._channel)
@@ -317,7 +317,7 @@ class ChannelProcess:
             if held := cut.take():
                 self._ready.append((stream, held))
         try:
-            if self._manner.shared:
+            if self._mode.shared:
                 # the channel's bash was killed: nobody owns the rest of the command
                 with suppress(SandboxExhausted):
                     await self._channels.kill(self._begun)

@@ -17,7 +17,7 @@ from sandbox_server.errors import CommandBroken, SandboxExhausted, SandboxLost, 
 from sandbox_server.sandbox.base import ExecResult
 from sandbox_server.sandbox.bash import frames
 from sandbox_server.sandbox.bash.clock import SandboxClock
-from sandbox_server.sandbox.bash.command import Begun, ChannelProcess, Manner
+from sandbox_server.sandbox.bash.command import Begun, ChannelMode, ChannelProcess
 from sandbox_server.sandbox.bash.exec import collected
 from sandbox_server.sandbox.bash.exec_channel import ChannelEnded, ChannelFlooded, ExecChannel
 from sandbox_server.sandbox.bash.exec_request import ExecRequest
@@ -239,7 +239,7 @@ class ExecChannels:
             Begun(nonce, tag, began.pid, began.tick, began.last),
             first,
             errors,
-            Manner(self._shared and not terminal, not request.stdin, terminal, request.timeout_s),
+            ChannelMode(self._shared and not terminal, not request.stdin, terminal, request.timeout_s),
             self._clock,
             self,
         )

@@ -18,7 +18,7 @@ from sandbox_server.sandbox.base import ShellOutcome, ShellResult
 from sandbox_server.sandbox.bash.lines import lines_of, quote
 from sandbox_server.sandbox.bash.marks import READY_NONCE, Begin, End, Mark, Notice, Prompt
 from sandbox_server.sandbox.bash.terminal import Terminal
-from sandbox_server.sandbox.bash.turn import KEEP_BYTES, Turn, set_within, without_ours
+from sandbox_server.sandbox.bash.turn import KEEP_BYTES, Turn, set_within, without_shell_lines
 from sandbox_server.sandbox.collector import Collector
 
 _TERMINAL_HOLDS = 4095  # bytes of input that the kernel buffers for a reader
@@ -389,7 +389,7 @@ class BashShell:
         if b"\n" in last.replace(b"\r\n", b""):
             self._unclean = True  # bare line feeds: a program left the terminal in raw mode
         return ShellResult(
-            output=without_ours(output),
+            output=without_shell_lines(output),
             outcome=outcome,
             exit_code=exit_code,
             cwd=self._cwd,

@@ -51,7 +51,7 @@ class Turn:
         return self.end.exit_code if self.end is not None else -1
 
 
-def without_ours(output: Output) -> Output:
+def without_shell_lines(output: Output) -> Output:
     """An action's output without trailing lines that the shell itself printed."""
     last = output.tail or output.head
     kept = last

@@ -26,7 +26,7 @@ _HOSTS = r"""printf '%s\t%s\n' 127.0.0.1 localhost ::1 'localhost ip6-localhost 
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class RuntimeAdditions:
     """What the runtime adds to a specification."""
 
     config: RuntimeConfig
@@ -38,13 +38,13 @@ class Own:
     """Lines of its hosts file, `name:address`."""
     seccomp: Sequence[str]
     """Security options for its system calls."""
-    beside: "Place | None" = None
+    beside: "NetworkEndpoint | None" = None
     """Where its services are, if it has any."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A place in the network of a sandbox's services."""
+class NetworkEndpoint:
+    """An address in the network of a sandbox's services."""
 
     group: str
     network: str
@@ -66,21 +66,21 @@ def ulimits(limits: Limits) -> list[Any]:
     ]
 
 
-def create(api: Any, spec: ContainerSpec, own: Own, folder: Path | None) -> str:
+def create(api: Any, spec: ContainerSpec, additions: RuntimeAdditions, folder: Path | None) -> str:
     """Create a container by the SDK's client; return its id.
 
     `folder`: on the engine's host, with the FIFOs of its shell.
     """
     limits = spec.limits
     # rules would forbid the engine's name server, but are in place only after the start
-    nameless = own.beside is not None and (spec.network == "none" or bool(own.egress))
+    nameless = additions.beside is not None and (spec.network == "none" or bool(additions.egress))
     host = api.create_host_config(
         # a grading's tests may kill everything they can: there bash itself is the init and survives that
         init=spec.with_shell,
-        network_mode=own.beside.network if own.beside else spec.network,
-        dns=[ADDRESS] if resolver_of(own.egress) else [NO_NAME_SERVER] if nameless else None,
+        network_mode=additions.beside.network if additions.beside else spec.network,
+        dns=[ADDRESS] if resolver_of(additions.egress) else [NO_NAME_SERVER] if nameless else None,
         dns_opt=list(NAME_OPTIONS) if nameless else None,
-        extra_hosts=list(own.hosts),
+        extra_hosts=list(additions.hosts),
         mem_limit=f"{limits.memory_mb}m",
         memswap_limit=f"{limits.memory_mb}m",
         nano_cpus=int(limits.cpus * 1e9),
@@ -92,46 +92,46 @@ def create(api: Any, spec: ContainerSpec, own: Own, folder: Path | None) -> str:
         # with SELinux, another container's files carry that container's label
         security_opt=[
             *([] if spec.setuid else ["no-new-privileges"]),
-            *own.seccomp,
+            *additions.seccomp,
             *(["label=disable"] if spec.mounts else []),
         ],
         tmpfs={"/run/sandbox": "size=16m,mode=0755"},
         log_config=docker.types.LogConfig(type="none"),
         binds={source: {"bind": target, "mode": "rw"} for source, target in spec.mounts.items()},
         mounts=[docker.types.Mount(TARGET, str(folder), type="bind", read_only=True)] if folder else [],
-        runtime=own.config.oci_runtime,
+        runtime=additions.config.oci_runtime,
     )
     # Without the engine's network `none`: a container without any network also gets a namespace with only lo, but
     # starts in less than half the time (111 against 273 ms) and avoids a deadlock when many end at once (20.10:
     # libnetwork's watchLoop and getSvcRecords take the same two locks in opposite order).
-    unconnected = spec.network == "none" and own.beside is None
+    unconnected = spec.network == "none" and additions.beside is None
     program, *arguments = boot.command(spec, first=_HOSTS if unconnected else "")
     created: dict[str, Any] = api.create_container(
         spec.image,
         command=arguments,
         network_disabled=unconnected,
-        networking_config=endpoint(api, own.beside) if own.beside else None,
+        networking_config=networking_config(api, additions.beside) if additions.beside else None,
         entrypoint=[program],  # Podman takes an empty one to mean the image's own
         user="0",
         working_dir=spec.workdir,
-        hostname=own.config.hostname,
+        hostname=additions.config.hostname,
         tty=spec.with_shell,
         stdin_open=spec.with_shell,
         environment=boot.environment(spec),
         labels={
-            NODE: own.config.node,
+            NODE: additions.config.node,
             ROLE: spec.role.value,
             SID: spec.sid,
             DEADLINE: spec.deadline.astimezone(UTC).isoformat(),
-            TOKEN: own.token,
-            **({EGRESS: own.egress} if own.egress else {}),
-            **({GROUP: own.beside.group} if own.beside else {}),
+            TOKEN: additions.token,
+            **({EGRESS: additions.egress} if additions.egress else {}),
+            **({GROUP: additions.beside.group} if additions.beside else {}),
         },
         host_config=host,
     )
     return str(created["Id"])
 
 
-def endpoint(api: Any, place: Place) -> Any:
-    """The networking configuration of a container at this place."""
-    return api.create_networking_config({place.network: api.create_endpoint_config(ipv4_address=place.address)})
+def networking_config(api: Any, endpoint: NetworkEndpoint) -> Any:
+    """The networking configuration of a container at `endpoint`."""
+    return api.create_networking_config({endpoint.network: api.create_endpoint_config(ipv4_address=endpoint.address)})

@@ -5,14 +5,14 @@ from typing import Any
 
 from sandbox_server.errors import EngineUnavailable, SandboxLost, ServiceError
 from sandbox_server.sandbox.docker.engine import Engine
-from sandbox_server.sandbox.docker.freezing import not_held_up
+from sandbox_server.sandbox.docker.freezing import thaw_if_slow
 
 
 async def remove(engine: Engine, container_id: str) -> None:
     """Kill and remove the container; one that is gone already is no error. Raises EngineUnavailable."""
     try:
         removal = engine.call(lambda api: api.remove_container(container_id, force=True, v=True))
-        await not_held_up(engine, container_id, removal)
+        await thaw_if_slow(engine, container_id, removal)
     except SandboxLost:
         return  # gone, or its removal is in progress
     except EngineUnavailable:

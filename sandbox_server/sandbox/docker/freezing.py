@@ -40,11 +40,11 @@ async def freeze(engine: Engine, container_id: str) -> None:
 
 async def thaw(engine: Engine, container_id: str) -> None:
     """Let the container's processes go on. Raises SandboxLost, EngineUnavailable."""
-    if await not_held_up(engine, container_id, is_frozen(engine, container_id)):
+    if await thaw_if_slow(engine, container_id, is_frozen(engine, container_id)):
         await engine.call(lambda api: api.unpause(container_id))
 
 
-async def not_held_up(engine: Engine, container_id: str, call: Coroutine[Any, Any, T]) -> T:
+async def thaw_if_slow(engine: Engine, container_id: str, call: Coroutine[Any, Any, T]) -> T:
     """The result of `call`; if it takes too long, the container is thawed by the kernel.
 
     A process that starts in a container just as this is paused may be frozen before its start is complete. The engine

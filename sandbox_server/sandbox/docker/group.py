@@ -23,7 +23,14 @@ from sandbox_server.errors import EngineUnavailable, ImageUnavailable, SandboxLo
 from sandbox_server.sandbox.base import ContainerSpec
 from sandbox_server.sandbox.bash import boot
 from sandbox_server.sandbox.config import RuntimeConfig
-from sandbox_server.sandbox.docker.creation import CAPABILITIES, NAME_OPTIONS, NO_NAME_SERVER, Place, endpoint, ulimits
+from sandbox_server.sandbox.docker.creation import (
+    CAPABILITIES,
+    NAME_OPTIONS,
+    NO_NAME_SERVER,
+    NetworkEndpoint,
+    networking_config,
+    ulimits,
+)
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.labels import DEADLINE, GROUP, NODE, ROLE, SERVICE, SERVICE_NAME, SID, TOKEN
 from sandbox_server.sandbox.services import Condition, HealthCheck, ServiceSpec
@@ -42,7 +49,7 @@ _LOG_BYTES = 500
 class Group:
     """The running services of one sandbox."""
 
-    place: Place
+    endpoint: NetworkEndpoint
     """For the sandbox's own container."""
     subnet: str
     hosts: tuple[str, ...]
@@ -125,10 +132,10 @@ class Making:
         completed = {name for name, condition in spec.awaits if condition == "completed"}
         for service in spec.services:
             await self._until(service.name, "completed" if service.name in completed else "healthy")
-        return Group(self._place(own), str(subnet), self._hosts, tuple(self._ids.values()))
+        return Group(self._endpoint(own), str(subnet), self._hosts, tuple(self._ids.values()))
 
-    def _place(self, address: str) -> Place:
-        return Place(self.name, self._network_name, address)
+    def _endpoint(self, address: str) -> NetworkEndpoint:
+        return NetworkEndpoint(self.name, self._network_name, address)
 
     async def _network(self) -> IPv4Network:
         whole = self._bounds.networks
@@ -242,7 +249,7 @@ class Making:
             environment=dict(service.env),
             labels={**self._labels, SERVICE_NAME: service.name},
             healthcheck={"test": ["NONE"]},  # we run it until it first succeeds; the engine would repeat it for ever
-            networking_config=endpoint(api, self._place(address)),
+            networking_config=networking_config(api, self._endpoint(address)),
             host_config=host,
         )
         return str(created["Id"])

@@ -20,18 +20,18 @@ from sandbox_server.sandbox.config import EngineFacts as EngineFacts
 from sandbox_server.sandbox.config import RuntimeConfig as RuntimeConfig
 from sandbox_server.sandbox.docker.container import DockerContainer
 from sandbox_server.sandbox.docker.cpu_time import CpuTimes
-from sandbox_server.sandbox.docker.creation import Own, create
+from sandbox_server.sandbox.docker.creation import RuntimeAdditions, create
 from sandbox_server.sandbox.docker.egress import Guard, switch_network
 from sandbox_server.sandbox.docker.endings import how_it_ended, remove
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.freezing import freeze, is_frozen, thaw
 from sandbox_server.sandbox.docker.group import Group
 from sandbox_server.sandbox.docker.images import Images
+from sandbox_server.sandbox.docker.inspector import DockerInspector
 from sandbox_server.sandbox.docker.labels import ASSIGNED, EGRESS, GROUP, NODE, ROLE, TOKEN
 from sandbox_server.sandbox.docker.layer_files import LayerFiles
 from sandbox_server.sandbox.docker.listing import info_of, layer_bytes, of_node, sandboxes, sid_of
-from sandbox_server.sandbox.docker.neighbours import Neighbours
-from sandbox_server.sandbox.docker.outside import DockerOutside
+from sandbox_server.sandbox.docker.service_groups import ServiceGroups
 from sandbox_server.sandbox.docker.weights import CpuWeights
 from sandbox_server.sandbox.egress import Egress
 from sandbox_server.sandbox.health import until_healthy
@@ -48,7 +48,7 @@ class DockerRuntime:
 
     _container_of: type[DockerContainer] = DockerContainer
     _images_of: type[Images] = Images
-    _outside_of: type[DockerOutside] = DockerOutside
+    _inspector_type: type[DockerInspector] = DockerInspector
     _fifo_runtimes = frozenset({None, "runc", "crun"})
     """OCI runtimes whose containers have the host's FIFOs; None: the engine's default, which boot.bash finds out."""
 
@@ -60,7 +60,7 @@ class DockerRuntime:
         self._looks = asyncio.Semaphore(config.boot_concurrency)  # separate from starts: an ending session holds a slot
         self._removals = asyncio.Semaphore(_REMOVALS)
         self.images: Images = self._images_of(engine, pull=config.pull, pull_timeout_s=config.pull_timeout_s)
-        self.outside: DockerOutside = self._outside_of(engine, self, oci_runtime=config.oci_runtime)
+        self.inspector: DockerInspector = self._inspector_type(engine, self, oci_runtime=config.oci_runtime)
         self._fifos = FifoFolders(config.fifos, config.node)
         if not engine.local:
             self._fifos.give_up("the engine runs on another host")
@@ -69,7 +69,7 @@ class DockerRuntime:
         self._open: dict[str, BashSandbox] = {}
         self._cpu = CpuTimes(engine)
         self._weights = CpuWeights(engine, self._cpu, busy_shares=config.busy_cpu_shares)
-        self.services: Neighbours = Neighbours(engine, config, self._seccomp, self._boots)
+        self.services: ServiceGroups = ServiceGroups(engine, config, self._seccomp, self._boots)
         self._layer_files = LayerFiles(engine)
         self._groups: dict[str, str] = {}
         """Open container that has services -> its group."""
@@ -121,7 +121,7 @@ class DockerRuntime:
         if spec.role is Role.SESSION:
             self._weights.watch(sandbox.container_id)
         if group is not None:
-            self._groups[sandbox.container_id] = group.place.group
+            self._groups[sandbox.container_id] = group.endpoint.group
             self._cpu.join(sandbox.container_id, group.services)
         self._meter(sandbox.container_id, spec.role, spec.sid)
         return sandbox
@@ -131,15 +131,15 @@ class DockerRuntime:
     ) -> BashSandbox:
         began = time.monotonic()
         rules, hosts = await self._guard.rules_of(spec, beside=group.subnet if group else "")
-        own = Own(
+        additions = RuntimeAdditions(
             self._config,
             token=token,
             egress=rules,
             hosts=[*hosts, *(group.hosts if group else ())],
             seccomp=self._seccomp,
-            beside=group.place if group else None,
+            beside=group.endpoint if group else None,
         )
-        creating = asyncio.ensure_future(self._created(spec, own, folder))
+        creating = asyncio.ensure_future(self._created(spec, additions, folder))
         try:
             container_id = await asyncio.shield(creating)
         except asyncio.CancelledError:
@@ -376,18 +376,20 @@ class DockerRuntime:
             fifos=Fifos(folder) if folder else None,
         )
 
-    async def _created(self, spec: ContainerSpec, own: Own, folder: Path | None) -> str:
+    async def _created(self, spec: ContainerSpec, additions: RuntimeAdditions, folder: Path | None) -> str:
         """Create the container; returns its id."""
-        container_id = await self._created_in_one_network(spec, own, folder)
-        if own.beside is not None and spec.network != "none":
+        container_id = await self._created_in_one_network(spec, additions, folder)
+        if additions.beside is not None and spec.network != "none":
             await self._engine.call(lambda api: api.connect_container_to_network(container_id, self._engine.network))
         return container_id
 
-    async def _created_in_one_network(self, spec: ContainerSpec, own: Own, folder: Path | None) -> str:
+    async def _created_in_one_network(
+        self, spec: ContainerSpec, additions: RuntimeAdditions, folder: Path | None
+    ) -> str:
         try:
-            return await self._engine.call(lambda api: create(api, spec, own, folder))
+            return await self._engine.call(lambda api: create(api, spec, additions, folder))
         except ServiceError as e:
             if folder is None or _NO_SOURCE not in e.detail:
                 raise
             self._fifos.give_up(f"the engine's host has no folder {folder.parent}; see SANDBOX_FIFO_DIR")
-            return await self._engine.call(lambda api: create(api, spec, own, None))
+            return await self._engine.call(lambda api: create(api, spec, additions, None))

@@ -11,7 +11,7 @@ from sandbox_server.sandbox.bash.sandbox import BashSandbox
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
 from sandbox_server.sandbox.podman.container import PodmanContainer
 from sandbox_server.sandbox.podman.images import PodmanImages
-from sandbox_server.sandbox.podman.outside import PodmanOutside
+from sandbox_server.sandbox.podman.inspector import PodmanInspector
 
 
 class PodmanRuntime(DockerRuntime):
@@ -19,7 +19,7 @@ class PodmanRuntime(DockerRuntime):
 
     _container_of = PodmanContainer
     _images_of = PodmanImages
-    _outside_of = PodmanOutside
+    _inspector_type = PodmanInspector
     # Podman looks for a mounted folder only at the start, so that one on another host fails sessions instead of FIFOs
     _fifo_runtimes = frozenset()
 

@@ -218,7 +218,7 @@ async def test_lists(counts: Counts, database: Database, rare: int, monkeypatch:
         for seen in await listing.sessions(wanted, limit=100):
             row = ROWS[int(seen.record.sid) - 1]
             graded = None if row[5] is None else (row[5].value, row[6])
-            assert (seen.standing and (seen.standing.verdict, seen.standing.mask)) == graded
+            assert (seen.summary and (seen.summary.verdict, seen.summary.mask)) == graded
             assert fits(seen.record, wanted)
     found = await listing.verdicts_of("x-1", limit=2)
     assert [(sid, one.verdict, grade_s) for sid, one, grade_s in found] == [

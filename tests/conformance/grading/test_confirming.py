@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sandbox_server.catalogue.instance import F2pScriptGrader, TaskInstance
-from sandbox_server.grading import odds, sifting
+from sandbox_server.grading import odds, variant_checks
 from sandbox_server.grading.certifying import Certifying
 from sandbox_server.grading.confirming import Confirming
 from sandbox_server.grading.grading import Grading
@@ -121,7 +121,7 @@ class Kept:
 @pytest.fixture(autouse=True)
 def _one_variant_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each costs two runs; tests/honest makes whole certificates."""
-    monkeypatch.setattr(sifting, "_ROUNDS", 1)
+    monkeypatch.setattr(variant_checks, "_ROUNDS", 1)
 
 
 _KEPT = Kept()  # of all tests here: an instance's variants are made once

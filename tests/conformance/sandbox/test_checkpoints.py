@@ -16,7 +16,7 @@ from sandbox_server.checkpoints.store import Checkpoints
 from sandbox_server.errors import NotForkable
 from sandbox_server.sandbox.bash.sandbox import BashSandbox
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
-from sandbox_server.sandbox.outside import Changed, Outside
+from sandbox_server.sandbox.inspector import ChangedPaths, ContainerInspector
 from sandbox_server.sandbox.tree import NotShown, Tree
 
 from .backends import OCI_RUNTIME
@@ -196,10 +196,10 @@ INSTALLS = st.sampled_from([PACKAGE, "dpkg -r p", "python3 -m venv --without-pip
 """What writes the time into files, so that it would differ after a copy."""
 
 
-async def checkpoint_of(outside: Outside, sandbox: BashSandbox, store: Checkpoints) -> Checkpoint:
+async def checkpoint_of(inspector: ContainerInspector, sandbox: BashSandbox, store: Checkpoints) -> Checkpoint:
     """A stored checkpoint of the sandbox as it is."""
     async with store.writing() as writing:
-        left_out = await capture(sandbox, outside, writing, timeout_s=SLOW_S)
+        left_out = await capture(sandbox, inspector, writing, timeout_s=SLOW_S)
         return await store.keep(writing, Checkpoint("1", 1, "image", 0.0, left_out=left_out))
 
 
@@ -232,16 +232,16 @@ async def compared(original: BashSandbox, copy: BashSandbox, *, times: bool) -> 
 class Inside:
     """A host that shows no files, and perhaps what was changed."""
 
-    def __init__(self, outside: Outside, *, lists: bool) -> None:
-        self.see = outside.see
-        self._changed = outside.changed if lists else None
+    def __init__(self, inspector: ContainerInspector, *, lists: bool) -> None:
+        self.see = inspector.see
+        self._changed = inspector.changed if lists else None
 
-    async def changed(self, container_id: str) -> Changed | None:
-        """See `Outside.changed`."""
+    async def changed(self, container_id: str) -> ChangedPaths | None:
+        """See `ContainerInspector.changed`."""
         return await self._changed(container_id) if self._changed else None
 
     async def tree(self, container_id: str) -> Tree:
-        """See `Outside.tree`."""
+        """See `ContainerInspector.tree`."""
         raise NotShown("a test")
 
 
@@ -253,9 +253,9 @@ class Way(StrEnum):
     """Inside, from a list of the host."""
     WALKED = "walked"
 
-    def of(self, outside: Outside) -> Outside:
+    def of(self, inspector: ContainerInspector) -> ContainerInspector:
         """As this way is given what there is outside."""
-        return outside if self is Way.HOST else cast(Outside, Inside(outside, lists=self is Way.LISTED))
+        return inspector if self is Way.HOST else cast(ContainerInspector, Inside(inspector, lists=self is Way.LISTED))
 
 
 @pytest.mark.timeout((120 + 20 * EXAMPLES) * SLOWER)
@@ -294,8 +294,8 @@ async def test_a_copy_is_the_same_bit_for_bit(
         await said(original, "mkdir -p /w/deep; cd /w")
         for action in before:
             await said(original, action)
-        checkpoint = await checkpoint_of(taken.of(runtime.outside), original, store)
-        await restore(copy, checkpoint, store, timeout_s=SLOW_S, outside=put.of(runtime.outside))
+        checkpoint = await checkpoint_of(taken.of(runtime.inspector), original, store)
+        await restore(copy, checkpoint, store, timeout_s=SLOW_S, inspector=put.of(runtime.inspector))
         assert await said(original, "echo $?") == await said(copy, "echo $?")
         await compared(original, copy, times=True)
         for action in after:
@@ -314,7 +314,7 @@ async def test_a_checkpoint_leaves_the_shell_as_it_was(
     await store.open()
     await said(sandbox, "set -o history; set -- a b")
     await said(sandbox, "echo one; (exit 3)")
-    await checkpoint_of(runtime.outside, sandbox, store)
+    await checkpoint_of(runtime.inspector, sandbox, store)
     status, _, _ = await said(sandbox, "echo $? $* ${!__sb_*}")
     assert status.split() == ["3", "a", "b", "__sb_i", "__sb_n", "__sb_saves"], status
     history, _, _ = await said(sandbox, "history")
@@ -329,7 +329,7 @@ async def test_a_redirected_stderr_is_told(
     store = Checkpoints(tmp_path, most_bytes=1 << 30)
     await store.open()
     await said(sandbox, f"exec 2> {file}")
-    made = await checkpoint_of(runtime.outside, sandbox, store)
+    made = await checkpoint_of(runtime.inspector, sandbox, store)
     assert made.left_out == ("file descriptor 2 of the shell",)
 
 
@@ -341,7 +341,7 @@ async def test_a_volume_is_told(runtime: DockerRuntime, tmp_path: Path, way: Way
     await store.open()
     sandbox = await runtime.create(spec(mounts={str(tmp_path / "volume"): "/var/lib/a b"}))
     try:
-        made = await checkpoint_of(way.of(runtime.outside), sandbox, store)
+        made = await checkpoint_of(way.of(runtime.inspector), sandbox, store)
     finally:
         await runtime.remove(sandbox.container_id)
     assert made.left_out == ("the files of the volume /var/lib/a b",)
@@ -354,8 +354,8 @@ async def test_a_shell_that_cannot_be_read_back_is_told(
     store = Checkpoints(tmp_path, most_bytes=1 << 30)
     await store.open()
     await said(sandbox, "set -v")  # of which the last line of the output is not kept
-    made = await checkpoint_of(runtime.outside, sandbox, store)
-    assert await restore(sandbox, made, store, timeout_s=SLOW_S, outside=runtime.outside) == ()
+    made = await checkpoint_of(runtime.inspector, sandbox, store)
+    assert await restore(sandbox, made, store, timeout_s=SLOW_S, inspector=runtime.inspector) == ()
     script = b"".join([block async for block in store.read(made, Part.SHELL)])
     async with store.writing() as writing:
         for part in (Part.FILES, Part.FOLDERS, Part.CONTENTS):
@@ -363,7 +363,7 @@ async def test_a_shell_that_cannot_be_read_back_is_told(
                 await writing.add(part, block)
         await writing.add(Part.SHELL, script.replace(b"builtin unalias -a", b"x[y () { :; }", 1))
         broken = await store.keep(writing, Checkpoint("1", 2, "image", 0.0))
-    lacks = await restore(sandbox, broken, store, timeout_s=SLOW_S, outside=runtime.outside)
+    lacks = await restore(sandbox, broken, store, timeout_s=SLOW_S, inspector=runtime.inspector)
     assert lacks == ("a part of the shell's state",)
 
 
@@ -375,20 +375,20 @@ async def test_paths_that_no_program_can_open(runtime: DockerRuntime, sandbox: B
         sandbox, f"mkdir /w; cd /w; for n in {{1..20}}; do mkdir {'n' * 250} && cd {'n' * 250}; done; echo x > x; cd /"
     )
     with pytest.raises(NotForkable, match="a path has more than 4,095 bytes"):
-        await checkpoint_of(runtime.outside, sandbox, store)
+        await checkpoint_of(runtime.inspector, sandbox, store)
 
 
 async def test_a_host_sees_the_containers_files_and_programs(runtime: DockerRuntime, sandbox: BashSandbox) -> None:
     """A checkpoint walks the tree though it need not, misses a program, or reads a former process's files."""
     if OCI_RUNTIME == "runsc" or os.geteuid():
         with pytest.raises(NotShown):
-            await runtime.outside.tree(sandbox.container_id)
+            await runtime.inspector.tree(sandbox.container_id)
         return
     for _ in range(2):
         await said(
             sandbox, "sleep 300 & mkdir -p /w; ln -sfn / /w/out; echo mine > /w/mine; echo own > /run/sandbox/own"
         )
-        tree = await runtime.outside.tree(sandbox.container_id)
+        tree = await runtime.inspector.tree(sandbox.container_id)
         try:
             assert tree.programs() == ["sleep"]
             mine = tree.files.read(b"/w/mine")

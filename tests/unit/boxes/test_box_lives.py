@@ -39,7 +39,7 @@ class Part:
     def is_behind(self, record: SessionRecord) -> bool:
         return False
 
-    async def caught_up(self, sid: str) -> bool:
+    async def reconcile(self, sid: str) -> bool:
         return False
 
     def add(self, record: SessionRecord, box: BoxRecord) -> None: ...

@@ -11,7 +11,7 @@ from sandbox_server.boxes.measures import Measures
 from sandbox_server.boxes.view import BoxView
 from sandbox_server.errors import SandboxLost
 from sandbox_server.sandbox.base import Runtime
-from sandbox_server.sandbox.outside import Usage
+from sandbox_server.sandbox.inspector import Usage
 
 
 class Engine:
@@ -21,7 +21,7 @@ class Engine:
         self.now = self.cpu_s = 0.0
         self.asked = self.walked = 0
         self.gone = self.running = False
-        self.outside = self
+        self.inspector = self
 
     async def usage(self, container_id: str) -> Usage:
         if self.gone:

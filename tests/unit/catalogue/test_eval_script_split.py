@@ -7,9 +7,9 @@ import pytest
 
 from sandbox_server.catalogue.eval_script import (
     END_MARKER,
-    NOT_LAID,
     START_MARKER,
-    ending_unless_laid,
+    TEST_PATCH_REFUSED,
+    exit_if_test_patch_refused,
     make_eval_script,
     split,
     without_files,
@@ -69,6 +69,8 @@ def test_a_set_up_ends_if_its_patch_is_refused(tmp_path: Path, patch: str) -> No
     """The benchmark's own goes on, with the tests that were there. Nothing to apply is no reason to end."""
     (tmp_path / "t").write_text("no folder\n")
     setup = f"git apply -v - <<'EOF_1'\n{patch}EOF_1\ntrue"
-    done = subprocess.run(["bash", "-c", ending_unless_laid(setup)], cwd=tmp_path, capture_output=True, timeout=30)
-    assert done.returncode == (NOT_LAID if patch.strip() else 0), done.stderr
-    assert ending_unless_laid("git apply /test.patch") == "git apply /test.patch"
+    done = subprocess.run(
+        ["bash", "-c", exit_if_test_patch_refused(setup)], cwd=tmp_path, capture_output=True, timeout=30
+    )
+    assert done.returncode == (TEST_PATCH_REFUSED if patch.strip() else 0), done.stderr
+    assert exit_if_test_patch_refused("git apply /test.patch") == "git apply /test.patch"

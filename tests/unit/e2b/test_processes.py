@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from sandbox_server.boxes.command import CommandLine
-from sandbox_server.boxes.processes import PIECE, Follower, Lagging, Over, Processes, ProcessLimits
+from sandbox_server.boxes.processes import PIECE, Follower, FollowerTooSlow, OutputEnded, Processes, ProcessLimits
 from sandbox_server.errors import SandboxLost, UnknownProcess
 from sandbox_server.sandbox.base import ProcessEnd, Size, Stream
 
@@ -57,7 +57,7 @@ async def received(follower: Follower) -> list[bytes]:
             piece = await follower.next(5)
             if piece is not None:
                 pieces.append(piece[1])
-    except Over:
+    except OutputEnded:
         follower.close()
         return pieces
 
@@ -93,7 +93,7 @@ async def test_a_stalled_follower() -> None:
     running, stalled = processes.add("s", process, CommandLine(["x"]))
     other = running.follow()
     assert len(b"".join(await received(other))) == 100 * PIECE
-    with pytest.raises(Lagging):
+    with pytest.raises(FollowerTooSlow):
         while True:
             await stalled.next(5)
     await processes.close()

@@ -10,7 +10,7 @@ from sandbox_server.catalogue.instance import SandboxSpec, ScriptGrader, Swebenc
 from sandbox_server.errors import EngineUnavailable
 from sandbox_server.grading import base
 from sandbox_server.grading.assay import COMMAND, Assay, Faults, Trial, finding, wilson, without
-from sandbox_server.grading.assaying import Assaying, Plan
+from sandbox_server.grading.assay_runs import AssayRuns, Plan
 from sandbox_server.verdicts import VerdictName
 
 _R, _U, _N = VerdictName.RESOLVED, VerdictName.UNRESOLVED, VerdictName.NO_RESULTS
@@ -160,18 +160,18 @@ class Halves:
 async def test_a_second_call_goes_on_where_the_first_ended() -> None:
     """Certifying a data set takes hours, and hosts are restarted."""
     tests = Halves()
-    assaying = Assaying(tests, Plan(times=3))
+    assay_runs = AssayRuns(tests, Plan(times=3))
     half_done = Assay((Trial(True, False, "resolved", "", 1.0), Trial(False, False, "unresolved", "", 1.0)))
-    assert assaying.missing(half_done, load=False) == 4
-    done = await assaying.repeat(instance(), half_done, load=False)
-    assert tests.runs == 4 and assaying.missing(done, load=False) == 0 and assaying.missing(done, load=True) == 6
+    assert assay_runs.missing(half_done, load=False) == 4
+    done = await assay_runs.repeat(instance(), half_done, load=False)
+    assert tests.runs == 4 and assay_runs.missing(done, load=False) == 0 and assay_runs.missing(done, load=True) == 6
     assert finding(instance(), done).sound
 
 
 async def test_stubs_and_faults_tell_what_tests_are_worth() -> None:
     """A function that only raises passes the test that wants just that: 0.545 without a fix."""
     tests = Halves()
-    made = await Assaying(tests, Plan(mutants=20)).fault(instance(), Assay())
+    made = await AssayRuns(tests, Plan(mutants=20)).fault(instance(), Assay())
     assert tests.limits == {30.0}, "a fault that makes a loop endless runs for half an hour"
     assert made.stubs == {"return None": (), "raise ValueError": ("t::f2",)}
     assert made.faults is not None and made.faults.made >= 4
@@ -182,7 +182,7 @@ async def test_stubs_and_faults_tell_what_tests_are_worth() -> None:
 async def test_faults_of_ours_are_none_of_the_tests() -> None:
     tests = Halves()
     tests.broken = True
-    done = await Assaying(tests, Plan(times=2)).repeat(instance(), Assay(), load=False)
+    done = await AssayRuns(tests, Plan(times=2)).repeat(instance(), Assay(), load=False)
     assert {trial.verdict for trial in done.trials} == {"infra"}
     assert not finding(instance(), done).sound and not finding(instance(), done).ungradable
 

@@ -79,12 +79,12 @@ async def test_so_many_test_at_a_time_and_two_more_are_made_ready() -> None:
     class Counted(Runs):
         ready, testing, most = 0, 0, (0, 0)
 
-        async def run_altered(self, *given: Any, room: asyncio.Semaphore | None = None, **how: Any) -> Run:
-            if room is None:  # one that finds out about gold
+        async def run_altered(self, *given: Any, slots: asyncio.Semaphore | None = None, **how: Any) -> Run:
+            if slots is None:  # one that finds out about gold
                 return await super().run_altered(*given, **how)
             self.ready += 1
             await asyncio.sleep(0)
-            async with room:
+            async with slots:
                 self.testing += 1
                 self.most = max(self.most[0], self.ready), max(self.most[1], self.testing)
                 await asyncio.sleep(0)

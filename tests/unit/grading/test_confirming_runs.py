@@ -27,7 +27,7 @@ async def test_with_one_exit_code_each_unit_has_its_turn() -> None:
     named = task(3)
     variants = await confirmer.certifying.variants(named, CertificateKey.of(named, "sha256:1"), nullcontext)
     by_code = named.model_copy(update={"grader": ScriptGrader(command="pytest")})
-    altered = [set(chosen) for chosen in confirmer._draw(_Case(by_code, b"patch", variants, variants.units, 60.0))]
+    altered = [set(by_unit) for by_unit in confirmer._draw(_Case(by_code, b"patch", variants, variants.units, 60.0))]
     assert max(map(len, altered)) == 1 and set().union(*altered) == {0, 1, 2}
 
 

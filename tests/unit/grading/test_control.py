@@ -8,9 +8,9 @@ import pytest
 from sandbox_server.catalogue.instance import SandboxSpec, ScriptGrader, TaskInstance
 from sandbox_server.errors import EngineUnavailable, InfrastructureError, SandboxLost, SandboxPaused
 from sandbox_server.grading.base import TestRun as Run  # pytest would collect a name that begins with Test
-from sandbox_server.grading.control import BrokeOff, Control, blaming, is_suspect
+from sandbox_server.grading.control import Control, GradingInterrupted, attribute_failures, is_suspect
 from sandbox_server.sandbox.base import Limits
-from sandbox_server.sandbox.outside import Held, Outside, Seen
+from sandbox_server.sandbox.inspector import ContainerInspector, CurrentLimits, Seen
 from sandbox_server.verdicts import VerdictName
 
 _INSTANCE = TaskInstance(
@@ -45,7 +45,7 @@ async def test_gold_clears_the_host_where_the_unpatched_tree_gives_no_results(
 
 
 class SeenFrom:
-    """Replaces `Outside`: what the engine says about one container."""
+    """Replaces `ContainerInspector`: what the engine says about one container."""
 
     def __init__(self, answer: Seen | Exception) -> None:
         self._answer = answer
@@ -56,7 +56,9 @@ class SeenFrom:
         return self._answer
 
 
-def _seen(*, running: bool = False, oom_killed: bool = False, exit_code: int = 0, limits: Held | None = None) -> Seen:
+def _seen(
+    *, running: bool = False, oom_killed: bool = False, exit_code: int = 0, limits: CurrentLimits | None = None
+) -> Seen:
     return Seen("i", "@0", running, oom_killed, exit_code, limits)
 
 
@@ -65,7 +67,9 @@ _LOST = SandboxLost("gone")
 
 async def _broke_off(answer: Seen | Exception, error: Exception = _LOST, patch: bytes = b"x") -> Exception:
     with pytest.raises(Exception) as raised:
-        async with blaming(cast(Outside, SeenFrom(answer)), "c", image="i", patch=patch, limits=Limits()):
+        async with attribute_failures(
+            cast(ContainerInspector, SeenFrom(answer)), "c", image="i", patch=patch, limits=Limits()
+        ):
             raise error
     return raised.value
 
@@ -85,7 +89,7 @@ async def _broke_off(answer: Seen | Exception, error: Exception = _LOST, patch: 
 async def test_whose_fault_it_looks_like(answer: Seen | Exception, error: Exception, outer: bool) -> None:
     """A patch that fills its memory is taken for a restart of the engine, or a restart for the patch."""
     broken = await _broke_off(answer, error)
-    assert isinstance(broken, BrokeOff) and broken.outer is outer and broken.error is error
+    assert isinstance(broken, GradingInterrupted) and broken.outer is outer and broken.error is error
 
 
 async def test_without_a_patch_or_an_engine_nobody_is_blamed() -> None:
@@ -97,40 +101,46 @@ async def test_without_a_patch_or_an_engine_nobody_is_blamed() -> None:
 @pytest.mark.parametrize(
     ("now", "why"),
     [
-        (Held(6, 1.0, 512), "memory_mb 6 in place of 512"),
-        (Held(512, 0.01, 512), "cpus 0.01 in place of 1"),
-        (Held(512, 1.0, 8), "pids 8 in place of 512"),
-        (Held(512, 1.0, 512), ""),
-        (Held(2048, 4.0, 4096), ""),  # more than it was given fails no test
-        (Held(511.99, 0.9999999, 512), ""),  # rounded
-        (Held(0, 0.0, 0), ""),  # a kernel without control groups: nothing is bounded
+        (CurrentLimits(6, 1.0, 512), "memory_mb 6 in place of 512"),
+        (CurrentLimits(512, 0.01, 512), "cpus 0.01 in place of 1"),
+        (CurrentLimits(512, 1.0, 8), "pids 8 in place of 512"),
+        (CurrentLimits(512, 1.0, 512), ""),
+        (CurrentLimits(2048, 4.0, 4096), ""),  # more than it was given fails no test
+        (CurrentLimits(511.99, 0.9999999, 512), ""),  # rounded
+        (CurrentLimits(0, 0.0, 0), ""),  # a kernel without control groups: nothing is bounded
         (None, ""),
     ],
 )
-async def test_limits_that_somebody_has_lowered_are_the_hosts_fault(now: Held | None, why: str) -> None:
+async def test_limits_that_somebody_has_lowered_are_the_hosts_fault(now: CurrentLimits | None, why: str) -> None:
     """After `docker update --memory 6m` the patch was blamed for its container's death: 0.0, not masked."""
     limits = Limits(memory_mb=512, cpus=1.0, pids=512)
     with pytest.raises(InfrastructureError) as raised:
-        async with blaming(
-            cast(Outside, SeenFrom(_seen(exit_code=137, oom_killed=True, limits=now))),
+        async with attribute_failures(
+            cast(ContainerInspector, SeenFrom(_seen(exit_code=137, oom_killed=True, limits=now))),
             "c",
             image="i",
             patch=b"x",
             limits=limits,
         ):
             raise _LOST
-    assert isinstance(raised.value, BrokeOff) == (not why) and why in raised.value.detail
+    assert isinstance(raised.value, GradingInterrupted) == (not why) and why in raised.value.detail
 
 
-def _broken(*, outer: bool) -> BrokeOff:
-    return BrokeOff(_LOST, image="i", outer=outer)
+def _broken(*, outer: bool) -> GradingInterrupted:
+    return GradingInterrupted(_LOST, image="i", outer=outer)
 
 
 def test_one_more_attempt_is_made_only_if_it_can_decide() -> None:
     """A failure that every attempt shared is a mask for lack of a second one; or attempts never end."""
     own, outer = _broken(outer=False), _broken(outer=True)
     asked = [([own], 1), ([own, own], 2), ([outer], 1), ([own], 2), ([], 0)]
-    assert [is_suspect(breaks, attempts) for breaks, attempts in asked] == [True, False, False, False, True]
+    assert [is_suspect(interruptions, attempts) for interruptions, attempts in asked] == [
+        True,
+        False,
+        False,
+        False,
+        True,
+    ]
 
 
 @pytest.mark.parametrize(("outer", "runs"), [(False, 1), (True, 2)])

@@ -10,7 +10,7 @@ from prometheus_client import REGISTRY
 
 from sandbox_server.catalogue.instance import SandboxSpec, ScriptGrader, TaskInstance
 from sandbox_server.errors import CatalogueUnavailable
-from sandbox_server.grading.base import Aside, GradeRequest
+from sandbox_server.grading.base import GradeRequest, SlotRelease
 from sandbox_server.grading.queue import Claims, GradingQueue
 from sandbox_server.verdicts import Verdict, VerdictName
 
@@ -59,10 +59,10 @@ class HeldGrading:
     async def make_image(self, instance: TaskInstance) -> None:
         await self.sealed.wait()
 
-    async def grade(self, request: GradeRequest, aside: Aside = nullcontext) -> Verdict:
+    async def grade(self, request: GradeRequest, release_slot: SlotRelease = nullcontext) -> Verdict:
         self.begun.append(request)
         if request.sid == "uncertified":
-            async with aside():
+            async with release_slot():
                 await self.certified.wait()
         self.now += 1
         self.most = max(self.most, self.now)
@@ -176,7 +176,7 @@ async def test_what_is_made_of_an_instance_once_takes_no_slot() -> None:
     assert grading.most == 1
 
 
-async def test_who_is_cancelled_aside_leaves_no_slot_behind() -> None:
+async def test_who_is_cancelled_with_its_slot_released_leaves_no_slot_behind() -> None:
     """A slot freed twice would admit two gradings instead of one."""
     grading = HeldGrading()
     queue = queue_of(grading, concurrency=1)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sandbox_server.grading.variants.base import Unit, edited
 from sandbox_server.grading.variants.making import units
-from sandbox_server.grading.variants.quiet import quiet
+from sandbox_server.grading.variants.without_comments import without_comments
 
 PHP = b"""<?php
 namespace Calc\\Tests;
@@ -123,7 +123,7 @@ def changed(unit: Unit, text: bytes) -> set[str]:
 )
 def test_expected_values_are_altered(path: str, text: bytes, name: str, expected: set[str]) -> None:
     """Rows in these languages had no false tests: code that printed a passing run's log was paid."""
-    text = quiet(path, text, [name])
+    text = without_comments(path, text, [name])
     (unit,) = made(path, text, [name])
     assert unit.tests == (name,)
     assert changed(unit, text) - {"''", '""', ","} == expected  # emptied messages, and an assertion put in brackets
@@ -149,7 +149,7 @@ def test_what_stays_in_another_class_or_file_is_not_altered() -> None:
 
 def test_comments_and_messages_are_taken_out() -> None:
     """They tell the true value beside a false one."""
-    php, ruby, cpp = (quiet(path, text) for path, text in (("a.php", PHP), ("a.rb", RUBY), ("a.cc", CPP)))
+    php, ruby, cpp = (without_comments(path, text) for path, text in (("a.php", PHP), ("a.rb", RUBY), ("a.cc", CPP)))
     assert b"five" not in php and b"two and three" not in php and b"#[DataProvider('cases')]" in php
     assert b"/** @test */" in php
     assert b"six" not in ruby and b"twenty" not in ruby and b"frozen_string_literal" in ruby and b'/a#b"/' in ruby
@@ -172,7 +172,7 @@ def test_any_text(pieces: list[str]) -> None:
     """The tests of a row are whatever their authors wrote; nothing here may raise, or edit outside of the text."""
     text = b"it 'a' do\n assert_equal 7, 8\n" + " ".join(pieces).encode()
     for path in ("a.rb", "a.php", "a.cc"):
-        quiet(path, text)
+        without_comments(path, text)
         for unit in made(path, text, ["a"]):
             for variant in unit.variants:
                 assert edited(text, [variant]) != text
@@ -255,7 +255,7 @@ final class SumTest extends TestCase
 )
 def test_rows_of_data_providers_are_altered(name: str, expected: set[str]) -> None:
     """PHPUnit's tests of many cases had no false tests: what they expect stands in another method."""
-    text = quiet("t/SumTest.php", PROVIDED, [name])
+    text = without_comments("t/SumTest.php", PROVIDED, [name])
     (unit,) = made("t/SumTest.php", text, [name])
     assert unit.tests == (name,) and changed(unit, text) == expected
     # the other rows may be tests that must stay

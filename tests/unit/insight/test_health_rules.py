@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sandbox_server.catalogue.history import kind_of
-from sandbox_server.catalogue.insight.records import Group, GroupKind, PassRate, Timed, Unsound, VerdictCount
+from sandbox_server.catalogue.insight.records import Group, GroupKind, PassRate, SessionTimings, Unsound, VerdictCount
 from sandbox_server.insight.health_rules import RULES, Evidence, Word, findings, jumps, word_of
 from sandbox_server.insight.wall_time import STAGES, Wall, Walls
 from sandbox_server.state.nodes import NodeRecord, Status
@@ -115,7 +115,7 @@ def test_kinds_of_groups() -> None:
 def test_where_the_time_went() -> None:
     """The model's own time would be taken for the sandbox's."""
     spent = {"start_queue": 2.0, "start_container": 1.0, "action_wait": 0.5, "action_run": 4.0, "end_patch": 1.5}
-    one = Timed("r", 100.0, 130.0, "postprocess", 3, spent, queue_s=5.0, grade_s=9.0)
+    one = SessionTimings("r", 100.0, 130.0, "postprocess", 3, spent, queue_s=5.0, grade_s=9.0)
     walls = Walls()
     walls.add(one)
     found = walls.of_all

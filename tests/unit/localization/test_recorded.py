@@ -12,7 +12,7 @@ from sandbox_server.actions.dialects.tool_calls import DIALECT
 from sandbox_server.actions.tool_responses import OVER, RECORDED, Reply
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.records import ActionRecord
-from sandbox_server.scoring.answering import may_answer, recorded
+from sandbox_server.scoring.answering import answer_reply, may_answer
 from sandbox_server.scoring.rollout import answer_of
 from sandbox_server.verdicts import Answer
 from tests.unit.localization.test_any_answer import PIECES
@@ -32,7 +32,7 @@ TASK = TaskInstance.model_validate(
 
 def told(content: str, task: TaskInstance = TASK) -> str:
     """What the policy reads in the last place of its observation; "" where a command's output stands there."""
-    parsed = recorded(DIALECT.parse(content, talk_turns=0), content, task)
+    parsed = answer_reply(DIALECT.parse(content, talk_turns=0), content, task)
     if isinstance(parsed, Say):
         return parsed.text
     last = parsed.arguments["calls"][-1]  # type: ignore[index]
@@ -243,7 +243,7 @@ def test_where_a_patch_is_asked_for_nothing_is_recorded(tool: str, more: str) ->
     assert may_answer(parsed, task)
     said = told(content, task)
     assert OVER in said and RECORDED not in said
-    ended = recorded(parsed, content, task)
+    ended = answer_reply(parsed, content, task)
     assert not isinstance(ended, Say) or ended.code == "finish"
     assert scored(content, task) is None
 
@@ -300,7 +300,7 @@ def test_an_end_without_an_answer_is_told(arguments: object, before: str) -> Non
     assert told(content).count("Error: no answer could be read there") == 1
     assert "<files>" in told(content)
     if before:
-        parsed = recorded(DIALECT.parse(content, talk_turns=0), content, TASK)
+        parsed = answer_reply(DIALECT.parse(content, talk_turns=0), content, TASK)
         assert isinstance(parsed, Call) and parsed.arguments["calls"][0] == Command("ls")  # type: ignore[index]
 
 

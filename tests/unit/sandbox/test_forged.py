@@ -13,13 +13,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from sandbox_server.boxes.orphans import ages, left
+from sandbox_server.boxes.orphans import process_ages, surviving_commands
 from sandbox_server.errors import CommandBroken, ServiceError
 from sandbox_server.protocols.e2b.envd_filesystem import entry
 from sandbox_server.sandbox.base import ExecResult, Output, Sandbox, ShellOutcome
 from sandbox_server.sandbox.bash import files, filesystem, frames, profile
 from sandbox_server.sandbox.bash.clock import SandboxClock
-from sandbox_server.sandbox.bash.command import Begun, ChannelProcess, Manner
+from sandbox_server.sandbox.bash.command import Begun, ChannelMode, ChannelProcess
 from sandbox_server.sandbox.bash.exec_channel import ChannelEnded, ChannelFlooded, ExecChannel
 from sandbox_server.sandbox.bash.filesystem_channels import ChannelEnded as FileChannelEnded
 from sandbox_server.sandbox.bash.filesystem_channels import Exchange
@@ -90,7 +90,7 @@ def command_on(exec_stream: DockerExecStream, killed: list[Begun], returned: lis
         Begun(NONCE, "1", 7, "", ""),
         b"",
         b"",
-        Manner(shared=True, reusable=True, pty=False, timeout_s=None),
+        ChannelMode(shared=True, reusable=True, pty=False, timeout_s=None),
         SandboxClock(),
         Recording(killed, returned),
     )
@@ -264,7 +264,7 @@ def test_ages_of_any_text(text: str) -> None:
         async def exec(self, argv: list[str], **_: object) -> ExecResult:
             return ExecResult(0, Output(text.encode("utf-8", "replace")), Output(b""), False, 0.0)
 
-    found = asyncio.run(ages(cast(Sandbox, Told()), [7]))
+    found = asyncio.run(process_ages(cast(Sandbox, Told()), [7]))
     assert found.keys() <= {7}
 
 
@@ -287,7 +287,7 @@ async def test_notes_of_commands_that_cannot_be_read(text: str) -> None:
         async def exec(self, argv: list[str], **_: object) -> ExecResult:
             return ExecResult(0, Output(b"7 1 500\n"), Output(b""), False, 0.0)
 
-    assert await left(Notes(), "1", cast(Sandbox, Alive()), []) == []
+    assert await surviving_commands(Notes(), "1", cast(Sandbox, Alive()), []) == []
     assert forgotten == [7]
 
 

@@ -8,17 +8,17 @@ from typing import cast
 import pytest
 
 from sandbox_server.errors import SandboxExhausted, SandboxLost, SandboxPaused
-from sandbox_server.grading.control import BrokeOff, blaming
+from sandbox_server.grading.control import GradingInterrupted, attribute_failures
 from sandbox_server.sandbox.base import Limits
 from sandbox_server.sandbox.bash import command, exec_channels
 from sandbox_server.sandbox.bash.clock import SandboxClock
-from sandbox_server.sandbox.bash.command import Begun, ChannelProcess, Manner
+from sandbox_server.sandbox.bash.command import Begun, ChannelMode, ChannelProcess
 from sandbox_server.sandbox.bash.exec_channel import ExecChannel
 from sandbox_server.sandbox.bash.exec_channels import ExecChannels
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.exec_stream import DockerExecStream, _Stream
 from sandbox_server.sandbox.engine import Container
-from sandbox_server.sandbox.outside import Outside, Seen
+from sandbox_server.sandbox.inspector import ContainerInspector, Seen
 from sandbox_server.sandbox.process import ProcessEnd
 from tests.unit.sandbox.test_forged import Recording
 
@@ -30,7 +30,7 @@ def a_grading(stream: _Stream, channels: Recording) -> ChannelProcess:
         Begun("0" * 32, "1", 7, "", ""),
         b"",
         b"",
-        Manner(shared=False, reusable=False, pty=False, timeout_s=0.2),
+        ChannelMode(shared=False, reusable=False, pty=False, timeout_s=0.2),
         SandboxClock(),
         channels,
     )
@@ -84,8 +84,10 @@ async def test_a_pause_is_no_timeout() -> None:
     async def see(container_id: str) -> Seen:
         return Seen("sha256:1", "2026-01-01T00:00:00Z", running=True, oom_killed=False, exit_code=0)
 
-    with pytest.raises(BrokeOff) as broken:
-        async with blaming(cast(Outside, SimpleNamespace(see=see)), "c", image="sha256:1", patch=b"x", limits=Limits()):
+    with pytest.raises(GradingInterrupted) as broken:
+        async with attribute_failures(
+            cast(ContainerInspector, SimpleNamespace(see=see)), "c", image="sha256:1", patch=b"x", limits=Limits()
+        ):
             raise raised.value
     assert broken.value.outer, "no patch can do that"
 

@@ -8,14 +8,14 @@ import pytest
 from sandbox_server.catalogue.instance import Collect, HarborGrader, SandboxSpec, TaskInstance
 from sandbox_server.errors import ImageUnavailable, InfrastructureError, SandboxDiskFull, SandboxLost
 from sandbox_server.sandbox.base import ContainerSpec, ExecResult, Output, Runtime
-from sandbox_server.sandbox.outside import Seen
+from sandbox_server.sandbox.inspector import Seen
 from sandbox_server.scoring.captures import Captures, _Failed
 
 DIFF = b"diff --git a/x b/x\n"
 
 
 def _captures() -> Captures:
-    return Captures(cast(Runtime, SimpleNamespace(outside=None)), timeout_s=7, max_bytes=1 << 20, cpu_shares=256)
+    return Captures(cast(Runtime, SimpleNamespace(inspector=None)), timeout_s=7, max_bytes=1 << 20, cpu_shares=256)
 
 
 def _end(code: int | None = 0, stderr: str = "", *, dropped: int = 0) -> ExecResult:
@@ -65,7 +65,7 @@ class Engine:
     sees_files = True
 
     def __init__(self, *ends: ExecResult, seen: tuple[Seen | Exception, ...] = (), stilled: Seen | None = None) -> None:
-        self.outside = self
+        self.inspector = self
         self._ends = list(ends)
         self._seen = list(seen)
         self._stilled = stilled or STOPPED
@@ -170,7 +170,7 @@ class _Host:
         self.bounds: list[float] = []
 
     @property
-    def outside(self) -> "_Host":
+    def inspector(self) -> "_Host":
         return self
 
     async def see(self, container_id: str) -> object:

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from sandbox_server.errors import ServiceError
 from sandbox_server.protocols.e2b.watches import Watch
 from sandbox_server.sandbox.inotify import Happened, Inotify
-from sandbox_server.sandbox.outside import Outside
+from sandbox_server.sandbox.inspector import ContainerInspector
 from sandbox_server.sandbox.tree import NotShown, Tree
 
 _FOLDERS, _ALL_FOLDERS = 1000, 16_384
@@ -32,7 +32,7 @@ _KINDS = {
 }
 
 
-class Passing:
+class MissedWatchEvents:
     """Events in the folders of this process's watches; its references to the watches are weak."""
 
     def __init__(self) -> None:
@@ -42,7 +42,9 @@ class Passing:
         self._followed: WeakKeyDictionary[Watch, set[str]] = WeakKeyDictionary()
         self._told: WeakKeyDictionary[Watch, list[tuple[str, str]]] = WeakKeyDictionary()
 
-    async def follow(self, watch: Watch, folders: Iterable[str], outside: Outside, container_id: str) -> None:
+    async def follow(
+        self, watch: Watch, folders: Iterable[str], inspector: ContainerInspector, container_id: str
+    ) -> None:
         """Follow these folders too; their paths are relative to the watch's."""
         followed = self._followed.setdefault(watch, set())
         new = [folder for folder in folders if folder not in followed][: _FOLDERS - len(followed)]
@@ -54,7 +56,7 @@ class Passing:
             del self._watched[number]
         new = new[: max(0, _ALL_FOLDERS - len(self._watched))]
         with suppress(NotShown, ServiceError):
-            tree = await outside.tree(container_id)
+            tree = await inspector.tree(container_id)
             # the thread closes the tree: a caller that is cancelled must not close it under the thread
             added = await asyncio.shield(asyncio.to_thread(self._added, tree, watch.path, new))
             for folder, number in added.items():

@@ -17,15 +17,15 @@ from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import GraderBroken
 from sandbox_server.grading.altering import (
     COMMAND,
-    Chosen,
     Runs,
+    VariantByUnit,
     Variants,
     focus_on,
+    gather_or_cancel,
     inline,
     names_tests,
     run_under,
     test_paths,
-    together,
 )
 from sandbox_server.grading.base import TestRun
 from sandbox_server.grading.data_units import units_of_data
@@ -37,7 +37,7 @@ from sandbox_server.grading.variants.base import WEAK, Unit, Variant
 from sandbox_server.grading.variants.data import is_data, is_read, variants_of_data
 from sandbox_server.grading.variants.finding import inherited_from
 from sandbox_server.grading.variants.making import MOST_VARIANTS, helping, module_unit, units, unnamed_units
-from sandbox_server.grading.variants.quiet import quiet
+from sandbox_server.grading.variants.without_comments import without_comments
 from sandbox_server.verdicts import VerdictName
 
 log = telemetry.logger(__name__)
@@ -57,7 +57,7 @@ def _expected_files(instance: TaskInstance) -> dict[str, None]:
 
 
 def _quiet(files: Mapping[str, bytes], names: Sequence[str]) -> dict[str, bytes]:
-    return {path: quiet(path, text, names) for path, text in files.items()}
+    return {path: without_comments(path, text, names) for path, text in files.items()}
 
 
 def _of_data(files: Mapping[str, bytes], base: Mapping[str, bytes], rng: Random) -> list[Unit]:
@@ -65,7 +65,7 @@ def _of_data(files: Mapping[str, bytes], base: Mapping[str, bytes], rng: Random)
     return [Unit(path, "", (), (variant,)) for path, variants in made.items() for variant in variants]
 
 
-class Sifting:
+class VariantChecks:
     """Makes the variants of one instance and keeps those that its runs show to be false."""
 
     def __init__(self, runs: Runs, instance: TaskInstance, deadline: float, gate: RunGate) -> None:
@@ -76,7 +76,7 @@ class Sifting:
         self._deadline = deadline
         self._count = 0
         self._files: dict[str, str] = {}
-        self._quieted = False
+        self._comments_removed = False
         """Whether comments or messages were removed from the test files."""
         self._inherited: Mapping[str, bytes] | None = None
         """Files of the repository from which the row's test classes may inherit tests; None: not read yet."""
@@ -162,7 +162,7 @@ class Sifting:
             self._beside = {path: text for path, text in there.items() if path not in paths}
         tests = {**self._inherited, **texts.tests}
         files = dict(tests) if as_written else await asyncio.to_thread(_quiet, tests, names)
-        self._quieted = files != tests
+        self._comments_removed = files != tests
         self._base_files = texts.base
         seed = f"{instance.instance_id}:{instance.row_sha256}"
         base = {**self._inherited, **{path: text for path, text in texts.base.items() if path in files}}
@@ -190,11 +190,11 @@ class Sifting:
 
         "" if it can.
         """
-        gold, empty = await together(self._run(self._gold, {}), self._run(b"", {}))
-        if gold.name is not VerdictName.RESOLVED and self._quieted:
+        gold, empty = await gather_or_cancel(self._run(self._gold, {}), self._run(b"", {}))
+        if gold.name is not VerdictName.RESOLVED and self._comments_removed:
             # A removed comment or message may have had an effect, or may have been something else.
             await self._read(as_written=True)
-            gold, empty = await together(self._run(self._gold, {}), self._run(b"", {}))
+            gold, empty = await gather_or_cancel(self._run(self._gold, {}), self._run(b"", {}))
         if gold.name not in _GRADED:
             raise GraderBroken(f"gold gives no results, so its tests cannot be certified: {gold.cause}")
         if gold.name is not VerdictName.RESOLVED:
@@ -216,15 +216,15 @@ class Sifting:
 
         The first round runs even if the time is up: without any variant, no patch could be confirmed.
         """
-        chosen = {
+        by_unit = {
             at: unit.variants[number]
             for at, unit in enumerate(self._units)
             if number < len(unit.variants) and (number < _ROUNDS or not self._kept.get(at))
         }
-        if not chosen or (number and self._over()):
+        if not by_unit or (number and self._over()):
             return False
-        for at in await self._sift(chosen):
-            self._kept.setdefault(at, []).append(chosen[at])
+        for at in await self._false_among(by_unit):
+            self._kept.setdefault(at, []).append(by_unit[at])
         return True
 
     async def _alter_data(self) -> None:
@@ -253,40 +253,40 @@ class Sifting:
                 self._kept[len(self._units)] = list(unit.variants)
                 self._units.append(unit)
 
-    async def _sift(self, chosen: Chosen) -> set[int]:
-        """The units in `chosen` whose variants fail for gold and for the unpatched tree and disturb no other test."""
-        tested = [self._run(self._gold, chosen)]
-        if not self._named or {test for at in chosen for test in self._units[at].tests} - self._unbuilt:
-            tested.append(self._run(b"", chosen))
-        gold, *empty = await together(*tested)
-        undisturbed = self._undisturbed(gold, chosen)
-        if undisturbed and (len(chosen) == 1 or self._tells_apart(gold, chosen)):
-            return {at for at, variant in chosen.items() if self._is_false(at, variant, gold, *empty)}
-        if len(chosen) == 1 or self._over():
+    async def _false_among(self, by_unit: VariantByUnit) -> set[int]:
+        """The units in `by_unit` whose variants fail for gold and for the unpatched tree and disturb no other test."""
+        tested = [self._run(self._gold, by_unit)]
+        if not self._named or {test for at in by_unit for test in self._units[at].tests} - self._unbuilt:
+            tested.append(self._run(b"", by_unit))
+        gold, *empty = await gather_or_cancel(*tested)
+        undisturbed = self._undisturbed(gold, by_unit)
+        if undisturbed and (len(by_unit) == 1 or self._tells_apart(gold, by_unit)):
+            return {at for at, variant in by_unit.items() if self._is_false(at, variant, gold, *empty)}
+        if len(by_unit) == 1 or self._over():
             return set()
-        ordered = sorted(chosen)
+        ordered = sorted(by_unit)
         if not undisturbed:
             half = len(ordered) // 2
-            parts = [{at: chosen[at] for at in part} for part in (ordered[:half], ordered[half:])]
-            return {at for part in parts for at in await self._sift(part)}
+            parts = [{at: by_unit[at] for at in part} for part in (ordered[:half], ordered[half:])]
+            return {at for part in parts for at in await self._false_among(part)}
         found: set[int] = set()
         for at in ordered:  # each alone, as a patch will be judged
             if self._over():
                 break
-            found |= await self._sift({at: chosen[at]})
+            found |= await self._false_among({at: by_unit[at]})
         return found
 
-    def _undisturbed(self, gold: TestRun, chosen: Chosen) -> bool:
+    def _undisturbed(self, gold: TestRun, by_unit: VariantByUnit) -> bool:
         if gold.name not in _GRADED:
             return False
-        others = self._always - {test for at in chosen for test in self._units[at].tests}
+        others = self._always - {test for at in by_unit for test in self._units[at].tests}
         return others <= gold.passed
 
-    def _tells_apart(self, gold: TestRun, chosen: Chosen) -> bool:
-        """Whether `gold` shows for each of `chosen` whether it failed. An exit code alone shows only that some did."""
+    def _tells_apart(self, gold: TestRun, by_unit: VariantByUnit) -> bool:
+        """Whether `gold` shows for each of `by_unit` whether it failed. An exit code alone shows only that some did."""
         if self._named or gold.name is VerdictName.RESOLVED:
             return True
-        return bool(failures(gold.log)) and all(self._units[at].name for at in chosen)
+        return bool(failures(gold.log)) and all(self._units[at].name for at in by_unit)
 
     def _is_false(self, at: int, variant: Variant, gold: TestRun, *empty: TestRun) -> bool:
         unit = self._units[at]
@@ -336,10 +336,10 @@ class Sifting:
         else:
             drawn = [frozenset(), frozenset({rng.choice(ready)})]
         halves = [{at: rng.choice(self._best(at)) for at in sorted(half)} for half in drawn]
-        runs = await together(*(self._run(self._gold, half, focus) for half in halves))
+        runs = await gather_or_cancel(*(self._run(self._gold, half, focus) for half in halves))
         return {at for half, run in zip(halves, runs, strict=True) for at in self._deviating(ready, half, run)}
 
-    def _deviating(self, ready: Sequence[int], half: Chosen, run: TestRun) -> Iterable[int]:
+    def _deviating(self, ready: Sequence[int], half: VariantByUnit, run: TestRun) -> Iterable[int]:
         if not self._named:
             right_code = VerdictName.UNRESOLVED if half else VerdictName.RESOLVED
             yield from () if run.name is right_code else half or ready
@@ -349,12 +349,12 @@ class Sifting:
             if passed if at in half else len(passed) < len(self._units[at].tests):
                 yield at
 
-    async def _run(self, patch: bytes, chosen: Chosen, focus: str = "") -> TestRun:
+    async def _run(self, patch: bytes, by_unit: VariantByUnit, focus: str = "") -> TestRun:
         await self._gate.wait()
         self._count += 1
         # Without alterations the tests keep the row's names.
-        units = self._units if chosen or focus else ()
-        return await run_under(self._runs, self._instance, patch, self._files, units, chosen, focus=focus)
+        units = self._units if by_unit or focus else ()
+        return await run_under(self._runs, self._instance, patch, self._files, units, by_unit, focus=focus)
 
     def _best(self, at: int) -> list[Variant]:
         """The variants of a unit to use: of those that code cannot recognise, the strong (not weak) ones.

@@ -5,7 +5,7 @@ from collections.abc import Coroutine
 import pytest
 
 from sandbox_server.errors import CapacityError, ServiceError
-from sandbox_server.starts.together import together
+from sandbox_server.starts.start_all import start_all
 
 
 async def start(outcome: str | Exception) -> str:
@@ -29,10 +29,10 @@ async def test_some_starts_of_a_group_may_fail() -> None:
         ended.append(sid)
         raise ServiceError("it has ended already")
 
-    assert await together(starts("1", FULL, "2"), close) == (["1", "2"], [FULL])
+    assert await start_all(starts("1", FULL, "2"), close) == (["1", "2"], [FULL])
     with pytest.raises(CapacityError):
-        await together(starts(FULL, FULL), close)
+        await start_all(starts(FULL, FULL), close)
     assert ended == []
     with pytest.raises(ZeroDivisionError):
-        await together(starts("1", ZeroDivisionError(), "2"), close)
+        await start_all(starts("1", ZeroDivisionError(), "2"), close)
     assert ended == ["1", "2"], "after a defect nobody knows of them"

@@ -13,7 +13,7 @@ Started = tuple[list[str], list[ServiceError]]
 log = telemetry.logger(__name__)
 
 
-async def together(starts: Sequence[Coroutine[None, None, str]], close: Callable[[str], Awaitable[object]]) -> Started:
+async def start_all(starts: Sequence[Coroutine[None, None, str]], close: Callable[[str], Awaitable[object]]) -> Started:
     """Run `starts`, each of which returns a sid; return the sids, and the errors of those that failed.
 
     If the caller is cancelled, or all fail, the sessions that were started are ended by `close`. Raises the first error
@@ -40,7 +40,7 @@ async def _give_back(results: Sequence[str | BaseException], close: Callable[[st
             log.warning("session of a failed group left to the reaper", error=str(error))
 
 
-async def once(
+async def idempotent_start(
     request: str,
     run_state: RunState,
     start: Callable[[], Awaitable[Started]],

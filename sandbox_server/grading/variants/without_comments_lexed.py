@@ -1,4 +1,4 @@
-"""`quiet` for the languages of `lexing.SUFFIXES`. Lines keep their numbers.
+"""`without_comments` for the languages of `lexing.SUFFIXES`. Lines keep their numbers.
 
 An assertion's name tells how many values it compares; the arguments after these are taken for its message. If that is
 wrong, gold fails, and the file is used as it is.
@@ -76,7 +76,7 @@ _DELTA = re.compile(r"\d+\.\d*|\. \d+|1e")
 _NUMBER = re.compile(r"(?:0[xXbBoO]\w+|\d[\d_]*(\.[\d_]*)?(?:[eE]\d+)?)([A-Za-z]\w*)?")
 
 
-def quiet_curly(path: str, text: bytes) -> bytes:
+def without_comments_lexed(path: str, text: bytes) -> bytes:
     """`text` without comments, and without the words and literals of messages; unchanged if it cannot be read."""
     suffix = path[path.rindex(".") :]
     suffix = CPP[0] if suffix in CPP else suffix

@@ -18,7 +18,7 @@ from sandbox_server.state.boxes import BoxFacts
 log = telemetry.logger(__name__)
 
 
-class BoxCatchingUp:
+class BoxRedisReconciler:
     """Compares what Redis has of a box with SQL. Every method raises StateUnavailable, CatalogueUnavailable."""
 
     def __init__(self, data: SessionData, facts: BoxFacts, boxes: BoxHistory, log: SessionLog) -> None:
@@ -36,7 +36,7 @@ class BoxCatchingUp:
         known = await self._data.history.session(record.sid)
         return known is not None and known.changes > record.changes
 
-    async def caught_up(self, sid: str) -> bool:
+    async def reconcile(self, sid: str) -> bool:
         """Put back what Redis lacks of the box; returns whether it lacked anything. The caller holds the box's lock."""
         await self._log.drain()
         present, _ = await self._facts.with_session(sid)

@@ -20,7 +20,7 @@ from sandbox_server.starts.log import SessionLog
 log = telemetry.logger(__name__)
 
 
-class CatchingUp:
+class RedisReconciler:
     """Compares Redis with what this server has acknowledged, and with SQL."""
 
     def __init__(self, runtime: Runtime, data: SessionData, log: SessionLog, *, node: str) -> None:
@@ -46,12 +46,12 @@ class CatchingUp:
         if known is None or not self._goes_on(known) or known.container_id == record.container_id:
             return False
         try:
-            await self._runtime.outside.see(record.container_id)
+            await self._runtime.inspector.see(record.container_id)
         except SandboxLost:
             return True
         return False
 
-    async def caught_up(self, sid: str, *, lost: str = "") -> bool:
+    async def reconcile(self, sid: str, *, lost: str = "") -> bool:
         """Put back what Redis lacks of the session; returns whether it lacked anything. The caller holds its lock.
 
         `lost`: a container that cannot be used. If Redis still names it as the session's, Redis may have missed that

@@ -5,21 +5,21 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from sandbox_server.sandbox.docker.outside import DockerOutside
-from sandbox_server.sandbox.outside import Seen
+from sandbox_server.sandbox.docker.inspector import DockerInspector
+from sandbox_server.sandbox.inspector import Seen
 
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
-class PodmanOutside(DockerOutside):
+class PodmanInspector(DockerInspector):
     """Like Docker's, but reads from the control group, on this host, whether a running container ran out of memory."""
 
     async def see(self, container_id: str) -> Seen:
-        """See `sandbox.outside.Outside.see`. Podman tells some limits in another way than it was given them."""
+        """See `ContainerInspector.see`. Podman tells some limits in another way than it was given them."""
         return replace(await super().see(container_id), limits=None)
 
     async def hit_its_memory(self, container_id: str) -> bool:
-        """See `sandbox.outside.Outside.hit_its_memory`. Podman reports it only after the end, and not by an event."""
+        """See `ContainerInspector.hit_its_memory`. Podman reports it only after the end, and not by an event."""
         state = (await self._inspect(container_id))["State"]
         if state["OOMKilled"]:
             return True

@@ -1,4 +1,4 @@
-"""Inspects containers through the engine's API; see `sandbox.outside`."""
+"""Inspects containers through the engine's API; see `sandbox.inspector`."""
 
 import asyncio
 import math
@@ -23,7 +23,7 @@ from sandbox_server.sandbox.docker.answers import read
 from sandbox_server.sandbox.docker.cgroup import Kills, Processes, kills, memory_limit
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.stats import stats
-from sandbox_server.sandbox.outside import FILES, Changed, Held, Seen, Unseen, Usage
+from sandbox_server.sandbox.inspector import FILES, ChangedPaths, CurrentLimits, FolderUnreadable, Seen, Usage
 from sandbox_server.sandbox.tree import NotShown, Tree, plain_overlay
 
 log = telemetry.logger(__name__)
@@ -38,8 +38,8 @@ _NO_WAY = ("too many links", "too many levels of symbolic links", "not a directo
 _MOST = 16 << 30  # bytes of a copy; an archive stores the holes of a sparse file as bytes
 
 
-class DockerOutside:
-    """Implements `sandbox.outside.Outside`."""
+class DockerInspector:
+    """Implements `ContainerInspector`."""
 
     def __init__(self, engine: Engine, runtime: Runtime, *, oci_runtime: str | None) -> None:
         self._engine = engine
@@ -50,11 +50,11 @@ class DockerOutside:
 
     @property
     def sees_files(self) -> bool:
-        """See `sandbox.outside.Outside.sees_files`."""
+        """See `ContainerInspector.sees_files`."""
         return self._sees_files
 
     async def see(self, container_id: str) -> Seen:
-        """See `sandbox.outside.Outside.see`. The memory limit is the kernel's, if that is lower than the engine's."""
+        """See `ContainerInspector.see`. The memory limit is the kernel's, if that is lower than the engine's."""
         found = await self._inspect(container_id)
         seen, pid = _seen(found), int(found["State"]["Pid"])
         if pid and self._engine.local and seen.limits and (own := memory_limit(pid)) is not None:
@@ -63,7 +63,7 @@ class DockerOutside:
         return seen
 
     async def still(self, container_id: str) -> Seen:
-        """See `sandbox.outside.Outside.still`."""
+        """See `ContainerInspector.still`."""
         with suppress(SandboxLost):  # it is not running
             if not await self._frozen(container_id):
                 await self._engine.call(lambda api: api.kill(container_id, "KILL"))
@@ -82,7 +82,7 @@ class DockerOutside:
         return True
 
     async def usage(self, container_id: str) -> Usage:
-        """See `sandbox.outside.Outside.usage`."""
+        """See `ContainerInspector.usage`."""
         told = await self._engine.call(lambda api: stats(api, container_id))
         memory = told.get("memory_stats") or {}
         if "usage" not in memory:
@@ -97,7 +97,7 @@ class DockerOutside:
         )
 
     async def hit_its_memory(self, container_id: str) -> bool:
-        """See `sandbox.outside.Outside.hit_its_memory`.
+        """See `ContainerInspector.hit_its_memory`.
 
         With cgroup version 2 the kernel's counters decide, if readable: the engine reports a process killed for lack of
         host memory in the same way. Otherwise: before engine 24 the state of a running container does not show it; the
@@ -116,7 +116,7 @@ class DockerOutside:
         return bool(limit) and peak >= limit * _NEAR
 
     async def kills_in(self, container_id: str) -> int | None:
-        """See `sandbox.outside.Outside.kills_in`."""
+        """See `ContainerInspector.kills_in`."""
         own = await self._kills(container_id)
         return None if own is None else own.killed
 
@@ -125,7 +125,7 @@ class DockerOutside:
         return kills(pid) if pid and self._engine.local else None
 
     async def kills_at_limits(self, *, since: float) -> int:
-        """See `sandbox.outside.Outside.kills_at_limits`."""
+        """See `ContainerInspector.kills_at_limits`."""
         return await self._told_of_ooms(since)
 
     async def _told_of_ooms(self, since: float, **filters: list[str]) -> int:
@@ -134,7 +134,7 @@ class DockerOutside:
         return len(await self._engine.call(lambda api: list(api.events(since=int(since), until=until, filters=asked))))
 
     def kills_on_host(self) -> int | None:
-        """See `sandbox.outside.Outside.kills_on_host`."""
+        """See `ContainerInspector.kills_on_host`."""
         if not self._engine.local:
             return None
         with suppress(OSError), open("/proc/vmstat") as counters:
@@ -143,8 +143,8 @@ class DockerOutside:
                     return int(line.split()[1])
         return None
 
-    async def changed(self, container_id: str) -> Changed | None:
-        """See `sandbox.outside.Outside.changed`: overlayfs keeps it in a folder of the host, if this is that host."""
+    async def changed(self, container_id: str) -> ChangedPaths | None:
+        """See `ContainerInspector.changed`: overlayfs keeps it in a folder of the host, if this is that host."""
         driver = (await self._inspect(container_id)).get("GraphDriver") or {}
         upper = (driver.get("Data") or {}).get("UpperDir")
         if (
@@ -156,7 +156,7 @@ class DockerOutside:
         return await asyncio.to_thread(_upper, upper.encode())
 
     async def tree(self, container_id: str) -> Tree:
-        """See `sandbox.outside.Outside.tree`: by /proc, if this is the engine's host and we are root there."""
+        """See `ContainerInspector.tree`: by /proc, if this is the engine's host and we are root there."""
         if not (self._engine.local and self._sees_files):
             raise NotShown("the engine runs on another host, or its OCI runtime keeps the files to itself")
         tree = await asyncio.to_thread(self._tree, container_id)
@@ -176,7 +176,7 @@ class DockerOutside:
         return None
 
     async def beside(self, container_id: str, spec: ContainerSpec, *, folder: str) -> Sandbox:
-        """See `sandbox.outside.Outside.beside`."""
+        """See `ContainerInspector.beside`."""
         found = await self._inspect(container_id)
         root = ((found.get("GraphDriver") or {}).get("Data") or {}).get("MergedDir")
         if root and found["State"]["Running"]:
@@ -205,7 +205,7 @@ class DockerOutside:
         return found
 
 
-def _upper(folder: bytes) -> Changed | None:
+def _upper(folder: bytes) -> ChangedPaths | None:
     """The paths of an overlay's upper folder, without its marks of removed files. None: it cannot be read."""
     folders, others = [b"/"], []
     waiting = [b""]
@@ -224,7 +224,7 @@ def _upper(folder: bytes) -> Changed | None:
                         return None
     except OSError:  # not this host's, not allowed, or it changed in between
         return None
-    return Changed(folders, others)
+    return ChangedPaths(folders, others)
 
 
 def _seen(found: dict[str, Any]) -> Seen:
@@ -237,7 +237,7 @@ def _seen(found: dict[str, Any]) -> Seen:
         running=bool(state["Running"]),
         oom_killed=bool(state["OOMKilled"]),
         exit_code=int(state["ExitCode"]),
-        limits=Held(
+        limits=CurrentLimits(
             memory_mb=(host.get("Memory") or 0) / 2**20,
             cpus=(host.get("NanoCpus") or 0) / 1e9,
             pids=host.get("PidsLimit") or 0,
@@ -250,16 +250,16 @@ def _copy(api: APIClient, source: str, folder: str, target: str, parent: str, de
     url = f"{api.base_url}/v{api.api_version}/containers/{source}/archive"
     with api.get(url, params={"path": folder}, stream=True, timeout=api.timeout) as answer:
         if answer.status_code == 404 and "no such container" not in answer.text.lower():
-            raise Unseen(f"{folder} does not exist")
+            raise FolderUnreadable(f"{folder} does not exist")
         if answer.status_code == 500 and any(words in answer.text for words in _NO_WAY):
-            raise Unseen(f"{folder} leads nowhere")
+            raise FolderUnreadable(f"{folder} leads nowhere")
         try:
             answer.raise_for_status()
         except requests.HTTPError as e:
             raise docker.errors.APIError(str(e), response=answer, explanation=answer.text[:500]) from e
         # Go's os.ModeDir; a link in place of the folder would be copied as a link
         if not read(b64decode(answer.headers.get("X-Docker-Container-Path-Stat", "")))["mode"] >> 31 & 1:
-            raise Unseen(f"{folder} is no longer a folder")
+            raise FolderUnreadable(f"{folder} is no longer a folder")
         api.put_archive(target, parent, _bounded(answer, deadline))
 
 
@@ -268,7 +268,7 @@ def _bounded(answer: requests.Response, deadline: float) -> Iterator[bytes]:
     for chunk in answer.iter_content(_CHUNK):
         size += len(chunk)
         if size > _MOST:
-            raise Unseen(f"its files are larger than {_MOST >> 30} GB")
+            raise FolderUnreadable(f"its files are larger than {_MOST >> 30} GB")
         if time.monotonic() > deadline:
-            raise Unseen(f"its files could not be copied within {_COPY_S:g} s")
+            raise FolderUnreadable(f"its files could not be copied within {_COPY_S:g} s")
         yield chunk

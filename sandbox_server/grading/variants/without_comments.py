@@ -13,7 +13,7 @@ from itertools import accumulate
 from sandbox_server.grading.variants.base import Edit, Source, edited
 from sandbox_server.grading.variants.expected import tail
 from sandbox_server.grading.variants.lexing import SUFFIXES
-from sandbox_server.grading.variants.quiet_curly import quiet_curly
+from sandbox_server.grading.variants.without_comments_lexed import without_comments_lexed
 
 _ENCODING = re.compile(r"coding[:=]")
 """A comment with this in one of the first two lines declares the file's encoding."""
@@ -30,14 +30,14 @@ _VALUES = {
 _NAMED = frozenset({"msg", "err_msg"})
 
 
-def quiet(path: str, text: bytes, names: Collection[str] = ()) -> bytes:
+def without_comments(path: str, text: bytes, names: Collection[str] = ()) -> bytes:
     """`text` without comments, docstrings and messages; unchanged if it cannot be edited by position.
 
     Lines keep their numbers. `names`: names of the row's tests. A docstring that begins one of them stays, because
     unittest's logs name tests by their docstrings.
     """
     if path.endswith(SUFFIXES):
-        return quiet_curly(path, text)
+        return without_comments_lexed(path, text)
     source = Source.of(path, text) if path.endswith(".py") else None
     if source is None:
         return text

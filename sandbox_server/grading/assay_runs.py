@@ -9,7 +9,7 @@ from typing import Protocol
 from sandbox_server.catalogue.changes import UnreadablePatch
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import ServiceError
-from sandbox_server.grading.altering import together
+from sandbox_server.grading.altering import gather_or_cancel
 from sandbox_server.grading.assay import COMMAND, Assay, Faults, Trial, names_of, trial_of
 from sandbox_server.grading.base import TestRun
 from sandbox_server.grading.mutants import mutants
@@ -40,7 +40,7 @@ class Plan:
     """Test runs at a time, over all instances."""
 
 
-class Assaying:
+class AssayRuns:
     """Fills assays; what an assay already holds is not run again."""
 
     def __init__(self, runs: Runs, plan: Plan, ran: Callable[[], None] = lambda: None) -> None:
@@ -62,7 +62,7 @@ class Assaying:
             for gold in (True, False)
             if number >= assay.runs(gold=gold, load=load)
         ]
-        return replace(assay, trials=(*assay.trials, *await together(*wanted)))
+        return replace(assay, trials=(*assay.trials, *await gather_or_cancel(*wanted)))
 
     async def fault(self, instance: TaskInstance, assay: Assay) -> Assay:
         """Try stubs and mutants of gold; `Faults.why` says why if gold changes no Python that can be parsed."""
@@ -93,7 +93,7 @@ class Assaying:
         ][: self._plan.mutants]
         if not made:
             return Faults(why="none can be made on the lines that gold changes")
-        runs = await together(*(self._run(instance, gold, {path: mutant.text}) for path, mutant in made))
+        runs = await gather_or_cancel(*(self._run(instance, gold, {path: mutant.text}) for path, mutant in made))
         survived = tuple(
             f"{path}:{mutant.line} {mutant.what}"
             for (path, mutant), run in zip(made, runs, strict=True)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from sandbox_server.sandbox.tree import Tree
 
 FILES = "/sandbox-files"
-"""Path at which `Outside.beside` mounts the other container's root."""
+"""Path at which `ContainerInspector.beside` mounts the other container's root."""
 
 
 _SAME = 0.999
@@ -19,7 +19,7 @@ _SAME = 0.999
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class CurrentLimits:
     """A container's present limits, which users of its host can change at any time; 0: no limit."""
 
     memory_mb: float
@@ -41,7 +41,7 @@ class Seen:
     """The kernel killed one of its processes at the container's memory limit."""
     exit_code: int
     """Exit code of its first process; 0 while that runs."""
-    limits: Held | None = None
+    limits: CurrentLimits | None = None
     """None: the engine does not say."""
 
     def lowered(self, given: Limits) -> str:
@@ -66,7 +66,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class ChangedPaths:
     """Absolute paths in a container."""
 
     folders: Sequence[bytes]
@@ -75,7 +75,7 @@ class Changed:
     """Everything else that was made or changed."""
 
 
-class Outside(Protocol):
+class ContainerInspector(Protocol):
     """Inspects containers through the engine only; the engine may be on another host."""
 
     @property
@@ -121,7 +121,7 @@ class Outside(Protocol):
         """
         ...
 
-    async def changed(self, container_id: str) -> Changed | None:
+    async def changed(self, container_id: str) -> ChangedPaths | None:
         """Paths that differ from the image; None if this cannot be found out cheaply from here. Raises as `see`.
 
         Unchanged paths may be among them, and paths that the engine itself mounts or writes. The container may run.
@@ -144,13 +144,13 @@ class Outside(Protocol):
         other.
 
         Raises:
-            As `Runtime.create`. Unseen: the folder cannot be read, although the engine works.
+            As `Runtime.create`. FolderUnreadable: the folder cannot be read, although the engine works.
 
         """
         ...
 
 
-class Unseen(Exception):
+class FolderUnreadable(Exception):
     """The requested folder does not exist or cannot be read; `why` says it in a few words."""
 
     def __init__(self, why: str) -> None:

@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from random import Random
 
-from sandbox_server.grading.variants.base import Edit, Unit, Variant, by_turns, overlap
+from sandbox_server.grading.variants.base import Edit, Unit, Variant, overlap, round_robin
 from sandbox_server.grading.variants.known import Places, lies_in, marked
-from sandbox_server.grading.variants.known_curly import Repository, line_ends
+from sandbox_server.grading.variants.known_lexed import Repository, line_ends
 from sandbox_server.grading.variants.lexing import CPP, SUFFIXES
 from sandbox_server.grading.variants.literals import others
 from sandbox_server.grading.variants.providers import expected_of
@@ -104,7 +104,7 @@ def units(
         found: list[Variant] = []
         if not any(at == other and _meet(body, there) for other, there in unaltered):
             places = known.places(code, body, names, ends[at])
-            found = marked(by_turns([*_variants(code, body, places, rng)]), places)
+            found = marked(round_robin([*_variants(code, body, places, rng)]), places)
         if made := _apart(sorted(found, key=lambda variant: variant.public), most):
             yield Unit(code.path, names[0], tuple(names), tuple(made))
             continue
@@ -115,7 +115,7 @@ def units(
         code = codes[at]
         places = known.places(code, value, names, ends[at])
         literals = [] if _calls(code, value, made=True) else [near for near in value if _is_stated(code, near)]
-        found = marked(by_turns([*_each(code, literals, rng)]), places)
+        found = marked(round_robin([*_each(code, literals, rng)]), places)
         if made := _apart(sorted(found, key=lambda variant: variant.public), most):
             yield Unit(code.path, names[0], tuple(names), tuple(made))
 

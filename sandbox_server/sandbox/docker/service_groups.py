@@ -27,7 +27,7 @@ _ARCHIVE_S = 60.0  # for one file or folder of a service
 _LEFT_S = 60.0  # seconds between two searches for leftovers
 
 
-class Neighbours:
+class ServiceGroups:
     """Creates and removes groups on one engine."""
 
     def __init__(self, engine: Engine, config: RuntimeConfig, seccomp: Sequence[str], boots: asyncio.Semaphore) -> None:
