@@ -40,6 +40,7 @@ class _Way:
     cpu_ms: list[dict[str, float]] = field(default_factory=list)
     """Of each block: part -> CPU time of one action."""
     output_s: list[float] = field(default_factory=list)
+    command_s: list[float] = field(default_factory=list)
 
     async def block(self) -> None:
         """Time `true`, and the CPU time that all parts spend on it."""
@@ -55,10 +56,13 @@ class _Way:
         self.cpu_ms.append({part: (after[part] - before[part]) * 1000 / _BLOCK for part in before})
 
     async def output(self) -> None:
-        """Time an action that prints 10 MB."""
+        """Time an action that prints 10 MB on its terminal, and a command without a terminal that does."""
         with Clock() as clock:
             await self.server.client.act(self.sid, bash(_PRINT))
         self.output_s.append(clock.s)
+        with Clock() as clock:
+            await self.server.client.post(f"/v1/sessions/{self.sid}/exec", command=_PRINT)
+        self.command_s.append(clock.s)
 
     def cpu(self) -> Side:
         """CPU milliseconds of an action, all parts together."""
@@ -75,7 +79,7 @@ class _Way:
 async def measure(bench: Bench) -> None:
     """`true` and 10 MB of output through FIFOs, through the engine's stream and, for the output, by `docker exec`."""
     one = sample()
-    exec_s: list[float] = []
+    plain_s: dict[str, list[float]] = {"exec": [], "exec -t": []}
     async with AsyncExitStack() as stack:
         fifos, stream = [
             await _way(await stack.enter_async_context(served(bench, [one.row], **WITHOUT_POOL, **settings)), one)
@@ -90,18 +94,23 @@ async def measure(bench: Bench) -> None:
         for _ in range(bench.of(10, 3)):
             for way in (fifos, stream):
                 await way.output()
-            with Clock() as clock:
-                await containers.execute(plain, _PRINT)
-            exec_s.append(clock.s)
+            for words, took in plain_s.items():
+                with Clock() as clock:
+                    await containers.docker(*words.split(), plain, "bash", "-c", _PRINT)
+                took.append(clock.s)
         for way in (fifos, stream):
             await way.server.client.end(way.sid)
-    printed = Side.median(fifos.output_s)
     note = f"all processes but the client's: {fifos.shares()}; through the engine's stream: {stream.shares()}"
+    printed, ran = Side.median(fifos.output_s), Side.median(fifos.command_s)
+    exec_, terminal = (Side.median(took) for took in plain_s.values())
+    what = f"{_OUTPUT_MB} MB in one action; a terminal ends each line with two characters"
     bench.add(
         Figure("action_fifo_ms", "ms", Side.median(fifos.true_ms), Side.median(stream.true_ms), ENGINE_WAY),
         Figure("action_cpu_ms", "ms", fifos.cpu(), stream.cpu(), ENGINE_WAY, note),
-        Figure("output_10mb_s", "s", printed, Side.median(exec_s), "docker exec", f"{_OUTPUT_MB} MB in one action"),
+        Figure("output_10mb_s", "s", printed, exec_, "docker exec, which has no terminal", what),
+        Figure("output_10mb_terminal_s", "s", printed, terminal, "docker exec -t", what),
         Figure("output_10mb_stream_s", "s", printed, Side.median(stream.output_s), ENGINE_WAY),
+        Figure("output_10mb_command_s", "s", ran, exec_, "docker exec", "by a command without a terminal"),
     )
 
 
