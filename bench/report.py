@@ -4,7 +4,7 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from bench.budgets import kept
+from bench.budgets import Kept, kept
 from bench.results import Figure, Run, Side
 
 _PLOTS = Path(__file__).parent / "peers" / "draw_plots.py"
@@ -131,12 +131,17 @@ def markdown(run: Run, plots: Sequence[str]) -> str:
 def budgets(run: Run) -> str:
     """Each budget, the measured value, met or not."""
     words = {True: "met", False: "**not met**", None: "not measured"}
+
+    def said(one: Kept) -> str:
+        because = one.budget.why if one.met is False else ""
+        return f"{words[one.met]}: {because}" if because else words[one.met]
+
     rows = [
         (
             one.budget.what,
             f"{'>=' if one.budget.at_least else '<='} {_number(one.budget.limit)}",
             "" if one.value is None else _number(one.value),
-            words[one.met],
+            said(one),
         )
         for one in kept(run)
     ]

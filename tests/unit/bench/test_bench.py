@@ -92,7 +92,7 @@ def test_the_document_names_what_is_missing() -> None:
     text = report.markdown(run, [])
     assert "| `action_true_ms` | 2 (1.1 to 2.9) | - | ms |  | 3 | SWE-ReX run_in_session |" in text
     assert "| action: swerex | its environment is not installed |" in text
-    assert "| `true` in one session, p50 | <= 1.3 | 2 | **not met** |" in text
+    assert "| `true` in one session, p50 | <= 1.3 | 2 | **not met**: it is CPU time of client," in text
     assert "not measured" in text
 
 
