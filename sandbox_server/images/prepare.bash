@@ -25,6 +25,9 @@ git --git-dir="$own" config core.fileMode true
 git --git-dir="$own" config core.autocrlf false
 # the repository's index names the files that are tracked though ignored; `add` then stores what lies in the tree
 git ls-files -s -z | git --git-dir="$own" update-index -z --index-info
-# all content into one pack: thousands of loose objects cost ten times as long, and each its block in the image's layer
-git --git-dir="$own" -c core.bigFileThreshold=1 --work-tree="$workdir" add -A
+# All content goes into one pack: loose objects can take ten times as long, and each fills a block of the image's layer.
+# Not in huge trees, because for each file `add` searches the list of all that it has put into the pack.
+smallest=1
+(($(git ls-files | wc -l) < 100000)) || smallest=512m
+git --git-dir="$own" -c core.bigFileThreshold=$smallest --work-tree="$workdir" add -A
 git --git-dir="$own" write-tree > "$own/base"
