@@ -5,10 +5,11 @@ uvloop forks in the loop's thread. Copying the page tables of 200 MB takes 7 ms 
 """
 
 import asyncio
+import os
 import subprocess
 import threading
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import IO, Any
 
 
@@ -61,12 +62,39 @@ class Spawned:
             self._loop.call_soon_threadsafe(self._ended.set)
 
 
-@asynccontextmanager
-async def reading(pipe: IO[bytes]) -> AsyncIterator[asyncio.StreamReader]:
-    """A reader of `pipe` on the event loop; the pipe is closed at the end of the context."""
-    loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
-    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
-    try:
-        yield reader
-    finally:
-        transport.close()
+class Pipe:
+    """Reads a pipe on the event loop, which does not own its descriptor.
+
+    uvloop's `connect_read_pipe` closes the descriptor twice: once itself, and once by the file object. In between, a
+    thread may open a file that gets the same number. The second close takes it away from the thread, whose own
+    close takes it away from whatever has the number by then, such as a connection, which hangs.
+    """
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        self._pipe = pipe
+        self._loop = asyncio.get_running_loop()
+        os.set_blocking(pipe.fileno(), False)
+
+    async def read(self, most: int) -> bytes:
+        """Up to `most` bytes as soon as there are some; b"" at the end."""
+        while True:
+            await asyncio.sleep(0)  # the writer may be as fast as we are
+            try:
+                return os.read(self._pipe.fileno(), most)
+            except BlockingIOError:
+                await self._readable()
+
+    async def _readable(self) -> None:
+        fd, news = self._pipe.fileno(), asyncio.Event()
+        self._loop.add_reader(fd, news.set)
+        try:
+            await news.wait()
+        finally:
+            self._loop.remove_reader(fd)
+
+
+@contextmanager
+def reading(pipe: IO[bytes]) -> Iterator[Pipe]:
+    """A reader of `pipe` on the event loop, for one task; the pipe is closed at the end of the context."""
+    with pipe:
+        yield Pipe(pipe)

@@ -166,7 +166,7 @@ class _Run:
 
     async def listen(self) -> None:
         assert self._process.stderr is not None
-        async with reading(self._process.stderr) as stderr:
+        with reading(self._process.stderr) as stderr:
             while chunk := await stderr.read(4096):
                 self._heard = asyncio.get_running_loop().time()
                 self.said = (self.said + chunk)[-_SAID:]
@@ -174,7 +174,7 @@ class _Run:
     async def collect(self) -> None:
         if self._process.stdout is None:
             return
-        async with reading(self._process.stdout) as stdout:
+        with reading(self._process.stdout) as stdout:
             while chunk := await stdout.read(1 << 16):
                 self.answer += chunk
                 if len(self.answer) > _ANSWER:

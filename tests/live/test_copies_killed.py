@@ -137,7 +137,7 @@ def test_as_a_session_falls_asleep(server: Server, monkeypatch: pytest.MonkeyPat
     ("point", "told"),
     [
         (Point("sandbox.bash.sandbox", "BashSandbox.boot"), False),
-        (Point(SLEEPING, "Sleeping._fill"), False),
+        (Point(SLEEPING, "Sleeping._restore"), False),
         (Point("state.store", MOVED), False),
         (Point("state.store", MOVED, "after"), True),
     ],

@@ -15,7 +15,7 @@ from .test_tree import FIRST, LAST, NEEDED, edits
 N = 4
 A_COPY_IN_SQL = Point("catalogue.history", "History.save_sessions", "after", about=r"parent='\d")
 FALLS_ASLEEP = Point("sessions.sleeping", "Sleeping._let_go")
-WAKES = Point("sessions.sleeping", "Sleeping._fill")
+WAKES = Point("sessions.sleeping", "Sleeping._restore")
 AGAIN = bash("echo again >> /tmp/n")
 
 

@@ -22,6 +22,7 @@ log = telemetry.logger(__name__)
 ENTRY_BYTES = 4096
 """Bytes added for each file or folder: at most one block of it is missing in the engine's sizes."""
 
+_PIECE = 1 << 16
 _KNOWN = 4096  # containers, most of them gone; more than a node has at a time
 
 
@@ -100,8 +101,11 @@ async def _said(folders: Sequence[str]) -> str:
     words = ["nice", "du", "--inodes", "-s", "--", *folders]
     process = Spawned(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert process.stdout is not None
+    said = bytearray()
     try:
-        async with reading(process.stdout) as lines:
-            return (await lines.read()).decode(errors="replace")
+        with reading(process.stdout) as lines:
+            while piece := await lines.read(_PIECE):
+                said += piece
+        return said.decode(errors="replace")
     finally:
         process.kill()
