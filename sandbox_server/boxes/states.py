@@ -34,7 +34,7 @@ class BoxStates:
             EngineUnavailable.
         """
         began = time.monotonic()
-        image = (await self._runtime.inspector.see(sandbox.container_id)).image
+        image = (await self._runtime.inspector.inspect(sandbox.container_id)).image
         self._taking.add(name)
         try:
             async with self._checkpoints.writing() as writing:

@@ -23,7 +23,7 @@ from sandbox_server.checkpoints.writing import Writing
 from sandbox_server.errors import NotForkable, SandboxDiskFull, SandboxExhausted, ServiceError
 from sandbox_server.sandbox.base import Sandbox, ShellOutcome
 from sandbox_server.sandbox.inspector import ContainerInspector
-from sandbox_server.sandbox.tree import NotShown, Tree
+from sandbox_server.sandbox.tree import HostAccessFailed, Tree
 
 log = telemetry.logger(__name__)
 
@@ -149,7 +149,7 @@ async def _tree(sandbox: Sandbox, inspector: ContainerInspector | None) -> Async
     if inspector is not None:
         try:
             tree = await inspector.tree(sandbox.container_id)
-        except NotShown as error:
+        except HostAccessFailed as error:
             log.debug("a container's files are not seen from here", why=str(error))
     try:
         yield tree
@@ -165,7 +165,7 @@ async def _take_files(
     if tree is not None:
         try:
             return await hostside.take_files(tree, writing)
-        except NotShown as error:
+        except HostAccessFailed as error:
             log.debug("a checkpoint is taken by the container", why=str(error))
         except (OSError, OverflowError) as error:  # OverflowError: a sparse file that got more ranges meanwhile
             raise NotForkable(f"its files could not be read: {error}") from error

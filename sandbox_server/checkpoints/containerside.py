@@ -31,13 +31,15 @@ _FULL = re.compile(rb"^tar: .*: No space left on device$", re.MULTILINE)
 
 async def take_files(sandbox: Sandbox, inspector: ContainerInspector, writing: Writing, timeout_s: float) -> LeftOut:
     """Write the files and their lists; return what they lack. Raises as `capture.capture`."""
-    changed = await inspector.changed(sandbox.container_id)
+    changed = await inspector.changed_paths(sandbox.container_id)
     given = [b"".join(path + b"\0" for path in paths) for paths in (changed.folders, changed.others)] if changed else []
     if sum(map(len, given)) > _GIVEN_BYTES:
         given = []
     # the host has listed the changed files, or capture.bash finds them by their ctime
     words = (
-        ["given", str(len(given[0]))] if given else ["since", (await inspector.see(sandbox.container_id)).created_at]
+        ["given", str(len(given[0]))]
+        if given
+        else ["since", (await inspector.inspect(sandbox.container_id)).created_at]
     )
     process = await sandbox.start(["bash", "-c", _CAPTURE, "capture", *words], stdin=bool(given), timeout_s=timeout_s)
     lists = bytearray()

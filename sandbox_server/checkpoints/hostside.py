@@ -43,8 +43,8 @@ async def take_files(tree: Tree, writing: Writing) -> LeftOut:
     """Write the files and their lists; return what they lack.
 
     Raises:
-        NotShown: too much for this method; nothing was written. OSError, OverflowError: a file cannot be read. The
-        errors of `Writing.add`.
+        HostAccessFailed: too much for this method; nothing was written. OSError, OverflowError: a file cannot be read.
+        The errors of `Writing.add`.
     """
     packer, pieces, size, cut = await on_thread(_begun, tree, writing)
     with closing(pieces):

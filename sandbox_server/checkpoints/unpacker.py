@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from sandbox_server.checkpoints.archive import Kind, Member
 from sandbox_server.errors import SandboxDiskFull
-from sandbox_server.sandbox.tree import Folders, NotShown, Tree
+from sandbox_server.sandbox.tree import Folders, HostAccessFailed, Tree
 
 _SHM = b"/dev/shm"
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -69,7 +69,7 @@ def unpack(tree: Tree, listed: Listed, members: Iterable[Member]) -> None:
             if placed is not None:
                 path, mtime_ns = placed
                 os.utime(files.open(path), ns=(mtime_ns, mtime_ns))
-    except (OSError, OverflowError, NotShown) as error:
+    except (OSError, OverflowError, HostAccessFailed) as error:
         if isinstance(error, OSError) and error.errno in _FULL:
             raise SandboxDiskFull(NO_ROOM) from error
         raise Refused(str(error)) from error

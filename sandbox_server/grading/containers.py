@@ -224,7 +224,7 @@ class Containers:
         The tests may then have failed because of the lower limits. They are read from the engine, so a patch cannot
         fake them to get a mask.
         """
-        if lowered := (await self.inspector.see(sandbox.container_id)).lowered(self.limits_of(instance)):
+        if lowered := (await self.inspector.inspect(sandbox.container_id)).lowered_limits(self.limits_of(instance)):
             raise InfrastructureError(lowered)
 
     def disk_bounded(self, instance: TaskInstance, sandbox: Sandbox) -> AbstractAsyncContextManager[None]:

@@ -191,7 +191,7 @@ class Ending:
 
     async def _is_there(self, record: SessionRecord) -> bool:
         with suppress(SandboxLost):
-            await self._runtime.inspector.see(record.container_id)
+            await self._runtime.inspector.inspect(record.container_id)
             return True
         return False
 

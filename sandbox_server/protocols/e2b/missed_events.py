@@ -15,7 +15,7 @@ from sandbox_server.errors import ServiceError
 from sandbox_server.protocols.e2b.watches import Watch
 from sandbox_server.sandbox.inotify import Happened, Inotify
 from sandbox_server.sandbox.inspector import ContainerInspector
-from sandbox_server.sandbox.tree import NotShown, Tree
+from sandbox_server.sandbox.tree import HostAccessFailed, Tree
 
 _FOLDERS, _ALL_FOLDERS = 1000, 16_384
 """Maximum number of followed folders of a watch, and of all watches. Each takes 1 KB of the kernel's memory, and all
@@ -55,7 +55,7 @@ class MissedWatchEvents:
             self._kernel.remove(number)
             del self._watched[number]
         new = new[: max(0, _ALL_FOLDERS - len(self._watched))]
-        with suppress(NotShown, ServiceError):
+        with suppress(HostAccessFailed, ServiceError):
             tree = await inspector.tree(container_id)
             # the thread closes the tree: a caller that is cancelled must not close it under the thread
             added = await asyncio.shield(asyncio.to_thread(self._added, tree, watch.path, new))

@@ -17,7 +17,7 @@ from sandbox_server.errors import NotForkable
 from sandbox_server.sandbox.bash.sandbox import BashSandbox
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
 from sandbox_server.sandbox.inspector import ChangedPaths, ContainerInspector
-from sandbox_server.sandbox.tree import NotShown, Tree
+from sandbox_server.sandbox.tree import HostAccessFailed, Tree
 
 from .backends import OCI_RUNTIME
 from .specs import spec
@@ -233,16 +233,16 @@ class Inside:
     """A host that shows no files, and perhaps what was changed."""
 
     def __init__(self, inspector: ContainerInspector, *, lists: bool) -> None:
-        self.see = inspector.see
-        self._changed = inspector.changed if lists else None
+        self.inspect = inspector.inspect
+        self._changed = inspector.changed_paths if lists else None
 
-    async def changed(self, container_id: str) -> ChangedPaths | None:
-        """See `ContainerInspector.changed`."""
+    async def changed_paths(self, container_id: str) -> ChangedPaths | None:
+        """See `ContainerInspector.changed_paths`."""
         return await self._changed(container_id) if self._changed else None
 
     async def tree(self, container_id: str) -> Tree:
         """See `ContainerInspector.tree`."""
-        raise NotShown("a test")
+        raise HostAccessFailed("a test")
 
 
 class Way(StrEnum):
@@ -381,7 +381,7 @@ async def test_paths_that_no_program_can_open(runtime: DockerRuntime, sandbox: B
 async def test_a_host_sees_the_containers_files_and_programs(runtime: DockerRuntime, sandbox: BashSandbox) -> None:
     """A checkpoint walks the tree though it need not, misses a program, or reads a former process's files."""
     if OCI_RUNTIME == "runsc" or os.geteuid():
-        with pytest.raises(NotShown):
+        with pytest.raises(HostAccessFailed):
             await runtime.inspector.tree(sandbox.container_id)
         return
     for _ in range(2):

@@ -19,7 +19,7 @@ from sandbox_server.checkpoints.hostside import on_thread
 from sandbox_server.checkpoints.packer import Packer
 from sandbox_server.checkpoints.unpacker import Listed, Refused, unpack
 from sandbox_server.errors import SandboxDiskFull
-from sandbox_server.sandbox.tree import Folders, NotShown, Tree
+from sandbox_server.sandbox.tree import Folders, HostAccessFailed, Tree
 
 
 @pytest.fixture
@@ -162,9 +162,9 @@ def test_memory_of_a_container_is_left_to_it(folders: Folders) -> None:
 
 def test_another_process_is_not_taken_for_a_container() -> None:
     """The host's own tree is read or written because a process id was used again."""
-    with pytest.raises(NotShown):
+    with pytest.raises(HostAccessFailed):
         Tree(os.getpid(), "0" * 64)
-    with pytest.raises(NotShown):
+    with pytest.raises(HostAccessFailed):
         Tree(2**22 + 1, "0" * 64)
 
 
@@ -184,7 +184,7 @@ def test_holes_are_not_read_as_bytes(folders: Folders, tmp_path: Path) -> None:
             file.seek(number << 16)
             file.write(b"x")
         file.truncate(1 << 40)
-    with pytest.raises(NotShown, match="parts between holes"):
+    with pytest.raises(HostAccessFailed, match="parts between holes"):
         packer(folders)
     os.truncate(tmp_path / "root/islands", 900 << 16)
     assert sum(map(len, packer(folders).pieces())) < 8 << 20

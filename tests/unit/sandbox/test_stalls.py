@@ -18,7 +18,7 @@ from sandbox_server.sandbox.bash.exec_channels import ExecChannels
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.exec_stream import DockerExecStream, _Stream
 from sandbox_server.sandbox.engine import Container
-from sandbox_server.sandbox.inspector import ContainerInspector, Seen
+from sandbox_server.sandbox.inspector import ContainerDetails, ContainerInspector
 from sandbox_server.sandbox.process import ProcessEnd
 from tests.unit.sandbox.test_forged import Recording
 
@@ -81,12 +81,16 @@ async def test_a_pause_is_no_timeout() -> None:
         with pytest.raises(SandboxPaused) as raised:
             await process.wait()
 
-    async def see(container_id: str) -> Seen:
-        return Seen("sha256:1", "2026-01-01T00:00:00Z", running=True, oom_killed=False, exit_code=0)
+    async def inspect(container_id: str) -> ContainerDetails:
+        return ContainerDetails("sha256:1", "2026-01-01T00:00:00Z", running=True, oom_killed=False, exit_code=0)
 
     with pytest.raises(GradingInterrupted) as broken:
         async with attribute_failures(
-            cast(ContainerInspector, SimpleNamespace(see=see)), "c", image="sha256:1", patch=b"x", limits=Limits()
+            cast(ContainerInspector, SimpleNamespace(inspect=inspect)),
+            "c",
+            image="sha256:1",
+            patch=b"x",
+            limits=Limits(),
         ):
             raise raised.value
     assert broken.value.outer, "no patch can do that"
