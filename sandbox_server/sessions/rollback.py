@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from sandbox_server import telemetry
 from sandbox_server.actions.base import Observation
 from sandbox_server.catalogue.instance import TaskInstance
-from sandbox_server.checkpoints.store import Damaged
+from sandbox_server.checkpoints.store import CheckpointDamaged
 from sandbox_server.errors import ActionInterrupted, MalformedRequest, NotForkable, ServiceError
 from sandbox_server.images.workspaces import Workspaces
 from sandbox_server.records import SessionRecord
@@ -109,7 +109,7 @@ class Rollback:
             then = await self._checkpointing.restore(replace(record, sid=scratch), made, origin)
             undo = await self._data.store.history(scratch, made.container_id).export()
             await self._data.store.history(record.sid, made.container_id).put(undo)
-        except Damaged as error:
+        except CheckpointDamaged as error:
             await asyncio.shield(self._remove(made.container_id))
             raise NotForkable(f"a checkpoint was damaged and is removed; send the request again ({error})") from error
         except BaseException:

@@ -198,9 +198,9 @@ INSTALLS = st.sampled_from([PACKAGE, "dpkg -r p", "python3 -m venv --without-pip
 
 async def checkpoint_of(inspector: ContainerInspector, sandbox: BashSandbox, store: Checkpoints) -> Checkpoint:
     """A stored checkpoint of the sandbox as it is."""
-    async with store.writing() as writing:
-        left_out = await capture(sandbox, inspector, writing, timeout_s=SLOW_S)
-        return await store.keep(writing, Checkpoint("1", 1, "image", 0.0, left_out=left_out))
+    async with store.writer() as writer:
+        left_out = await capture(sandbox, inspector, writer, timeout_s=SLOW_S)
+        return await store.keep(writer, Checkpoint("1", 1, "image", 0.0, left_out=left_out))
 
 
 async def said(sandbox: BashSandbox, command: str, timeout_s: float = ACTION_S) -> tuple[str, int, str]:
@@ -357,12 +357,12 @@ async def test_a_shell_that_cannot_be_read_back_is_told(
     made = await checkpoint_of(runtime.inspector, sandbox, store)
     assert await restore(sandbox, made, store, timeout_s=SLOW_S, inspector=runtime.inspector) == ()
     script = b"".join([block async for block in store.read(made, Part.SHELL)])
-    async with store.writing() as writing:
+    async with store.writer() as writer:
         for part in (Part.FILES, Part.FOLDERS, Part.CONTENTS):
             async for block in store.read(made, part):
-                await writing.add(part, block)
-        await writing.add(Part.SHELL, script.replace(b"builtin unalias -a", b"x[y () { :; }", 1))
-        broken = await store.keep(writing, Checkpoint("1", 2, "image", 0.0))
+                await writer.add(part, block)
+        await writer.add(Part.SHELL, script.replace(b"builtin unalias -a", b"x[y () { :; }", 1))
+        broken = await store.keep(writer, Checkpoint("1", 2, "image", 0.0))
     lacks = await restore(sandbox, broken, store, timeout_s=SLOW_S, inspector=runtime.inspector)
     assert lacks == ("a part of the shell's state",)
 
