@@ -172,7 +172,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             instances=base.data.instances,
             fleet=sessions.fleet,
             boxes=boxes.boxes,
-            box_seen=boxes.seen,
+            box_monitoring=boxes.monitoring,
             box_creation=boxes.creation,
             copies=boxes.copies,
             snapshots=boxes.snapshots,

@@ -63,7 +63,7 @@ class BoxCreation:
             OwnedElsewhere: another node must create it. InfrastructureError.
         """
         key = CreateKey(f"{asked.owner}\0{asked.idempotency_key}", asked.text) if asked.idempotency_key else None
-        known = await self._facts.made(key) if key else None
+        known = await self._facts.created_by(key) if key else None
         if known is not None and (made := await self._boxes.get(known)).live:
             return made
         try:
