@@ -86,7 +86,7 @@ async def _heartbeat(
         gradings=lambda: gradings.queue.count,
         faults=lambda: base.faults.present,
         vitals=lambda: vitals.now,
-        requests=NodeRequests(sessions.fleet.announced, sessions.runs.hear),
+        requests=NodeRequests(sessions.fleet.announced, sessions.runs.end_requested),
     )
 
 

@@ -71,13 +71,13 @@ class Restoring:
         Returns False if this is not done within `wait_s` seconds; the restore continues.
 
         Raises:
-            OwnedElsewhere, NodeUnreachable: as `Ownership.nobodys`; or another node is a better place for it.
+            OwnedElsewhere, NodeUnreachable: as `Ownership.check_owner_dead`; or another node is a better place for it.
             SandboxLost: it cannot be restored; the caller ends it. Other ServiceErrors: retry.
 
         """
         task = self._under_way.get(record.sid)
         if task is None:
-            await self._ownership.nobodys(record)
+            await self._ownership.check_owner_dead(record)
             instance = await self._instance(record)
             await self._placement.settle(instance)
             task = self._under_way.get(record.sid)  # another request may have started it meanwhile
