@@ -42,7 +42,7 @@ class BoxParts:
 
     kind: BoxesKind
     boxes: Boxes
-    seen: BoxMonitoring
+    monitoring: BoxMonitoring
     creation: BoxCreation
     copies: Copies
     sleep: BoxSleep
@@ -86,7 +86,7 @@ async def open_boxes(settings: Settings, base: Foundation, sessions: SessionPart
         reconciler = BoxRedisReconciler(data, facts, history, log)
         lives = BoxLives(runtime, data.store, facts, log, sleep, work.events, reconciler, wait_s=wait_s)
         use = BoxUse(idle_s=settings.box_idle_s)
-        seen = BoxMonitoring(Measures(runtime), work.events)
+        monitoring = BoxMonitoring(Measures(runtime), work.events)
         boxes = Boxes(runtime, data, facts, sessions.ownership, ending, reconciler, lives, policy, use)
         snapshots = BoxSnapshots(states, Snapshots(base.database), checkpoints.lasting, state.nodes, node=node)
         plans = BoxPlans(data.store, facts, policy, allowed, templates, bases, states, snapshots)
@@ -97,9 +97,9 @@ async def open_boxes(settings: Settings, base: Foundation, sessions: SessionPart
         hibernation_config = HibernationConfig(node=node, idle_s=settings.hibernate_s)
         file_bytes = int(settings.journal_file_mb * 2**20)
         yield BoxParts(
-            kind=BoxesKind(facts, history, lives, use, seen, node=node, disk_mb=settings.disk_mb),
+            kind=BoxesKind(facts, history, lives, use, monitoring, node=node, disk_mb=settings.disk_mb),
             boxes=boxes,
-            seen=seen,
+            monitoring=monitoring,
             creation=creation,
             copies=_copies(settings, base, sessions, policy),
             sleep=sleep,

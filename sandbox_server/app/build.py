@@ -86,7 +86,7 @@ async def _heartbeat(
         gradings=lambda: gradings.queue.count,
         faults=lambda: base.faults.present,
         vitals=lambda: vitals.now,
-        requests=NodeRequests(sessions.fleet.announced, sessions.runs.hear),
+        requests=NodeRequests(sessions.fleet.announced, sessions.runs.end_requested),
     )
 
 
@@ -172,7 +172,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             instances=base.data.instances,
             fleet=sessions.fleet,
             boxes=boxes.boxes,
-            box_seen=boxes.seen,
+            box_monitoring=boxes.monitoring,
             box_creation=boxes.creation,
             copies=boxes.copies,
             snapshots=boxes.snapshots,

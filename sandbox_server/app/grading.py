@@ -47,7 +47,7 @@ def grading_of(
         bounds=bounds,
         ahead=Ahead(settings.grade_ahead, boots=max(1, settings.boots // 2)),  # starts use the rest
         faults=faults,
-        sealing=Sealing(workspaces.sealed, at_once=settings.certifications, beside=workspaces.beside),
+        sealing=Sealing(workspaces.sealed, at_once=settings.certifications, with_services=workspaces.with_services),
     )
     grading = Grading(
         containers,

@@ -49,7 +49,7 @@ class Parts:
     fleet: FleetView | None = None
     """The nodes, and what they have ready."""
     boxes: Boxes | None = None
-    box_seen: BoxMonitoring | None = None
+    box_monitoring: BoxMonitoring | None = None
     """Figures and events of boxes, for their clients."""
     box_creation: BoxCreation | None = None
     copies: Copies | None = None

@@ -255,7 +255,7 @@ class Boxes:
         if not view.live:
             raise UnknownSession(f"box {view.sid} has ended ({view.record.end_reason or 'its time is over'})")
         if not self._ownership.is_here(view.record):
-            await self._ownership.nobodys(view.record)
+            await self._ownership.check_owner_dead(view.record)
             raise UnknownSession(f"box {view.sid} is lost: its host {view.record.node} died")
 
     async def lose(self, view: BoxView, cause: str) -> None:

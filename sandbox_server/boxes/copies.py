@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from sandbox_server import clock, telemetry
 from sandbox_server.boxes.view import BoxView
-from sandbox_server.checkpoints.store import Damaged
+from sandbox_server.checkpoints.store import CheckpointDamaged
 from sandbox_server.errors import InfrastructureError
 from sandbox_server.images.workspaces import Workspaces
 from sandbox_server.records import BoxKind, BoxRecord, SessionRecord
@@ -78,7 +78,7 @@ class Copies:
             As `Origins.of`, then as `Starts.begin`.
         """
         for _ in range(_DAMAGED):
-            with suppress(Damaged):
+            with suppress(CheckpointDamaged):
                 return await self._open(sid, at)
         raise InfrastructureError(f"{_DAMAGED} checkpoints were damaged and are removed; send the request again")
 

@@ -12,7 +12,7 @@ from sandbox_server.boxes.planning import BoxPlans, BoxRequest
 from sandbox_server.boxes.snapshots import Source
 from sandbox_server.catalogue.snapshots import Snapshot
 from sandbox_server.catalogue.templates import Result
-from sandbox_server.checkpoints.store import Damaged
+from sandbox_server.checkpoints.store import CheckpointDamaged
 from sandbox_server.errors import ImageUnavailable, InfrastructureError, ServiceError, UnknownImage
 from sandbox_server.fleet.placement import Placement
 from sandbox_server.images.template_images import start_ready
@@ -63,7 +63,7 @@ class BoxCreation:
             OwnedElsewhere: another node must create it. InfrastructureError.
         """
         key = CreateKey(f"{asked.owner}\0{asked.idempotency_key}", asked.text) if asked.idempotency_key else None
-        known = await self._facts.made(key) if key else None
+        known = await self._facts.created_by(key) if key else None
         if known is not None and (made := await self._boxes.get(known)).live:
             return made
         try:
@@ -102,7 +102,7 @@ class BoxCreation:
             await self._plans.permit(source.box.image)
         try:
             return await self._start(asked, plan)
-        except Damaged as e:
+        except CheckpointDamaged as e:
             raise InfrastructureError(f"the files of the snapshot are damaged here: {e}; send the request again") from e
 
     async def _start(self, asked: BoxRequest, plan: BoxPlan) -> BoxView:

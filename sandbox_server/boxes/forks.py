@@ -51,7 +51,7 @@ class BoxForks:
         await self._boxes.here(view)
         name = f"{view.box.owner}\0fork\0{sid}\0{idempotency_key}"
         key = CreateKey(name, f"{n} {timeout_s}") if idempotency_key else None
-        if key and (made := await self._facts.made(key)) is not None:
+        if key and (made := await self._facts.created_by(key)) is not None:
             return [await self._known(copy) for copy in made.split()]
         stored = _PREFIX + secrets.token_hex(10)
         checkpoint = await self._states.take(await self._boxes.sandbox(view), stored)

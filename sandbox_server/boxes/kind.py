@@ -22,13 +22,13 @@ class BoxesKind:
         history: BoxHistory,
         lives: BoxLives,
         use: BoxUse,
-        seen: BoxMonitoring,
+        monitoring: BoxMonitoring,
         *,
         node: str,
         disk_mb: int,
     ) -> None:
         """`disk_mb`: for boxes missing from Redis."""
-        self._seen = seen
+        self._monitoring = monitoring
         self._facts = facts
         self._history = history
         self._lives = lives
@@ -64,7 +64,7 @@ class BoxesKind:
                 self._use.note(sid)
         live = {record.sid for record in sessions}
         self._use.keep(live)
-        self._seen.keep(live)
+        self._monitoring.keep(live)
         self._facts.keep(live)
         await self._lives.follow(containers, sessions)
 

@@ -78,7 +78,7 @@ class Measures:
     async def _no_figures(self, view: BoxView) -> None:
         """Warn once if the engine has no figures of a running container; otherwise the box is just ending."""
         try:
-            runs = not self._told and (await self._runtime.inspector.see(view.record.container_id)).running
+            runs = not self._told and (await self._runtime.inspector.inspect(view.record.container_id)).running
         except SandboxLost:
             return
         if runs:

@@ -184,36 +184,36 @@ class BoxPlans:
             images=images,
             store=self._store,
             facts=self._facts,
-            source=ContainerSource(base.made, base.restore_files, policy.may_sudo(base.root)),
+            source=ContainerSource(base.make_image, base.restore_files, policy.may_sudo(base.root)),
         )
 
-    def _from_image(self, asked: BoxRequest) -> "_Base":
+    def _from_image(self, asked: BoxRequest) -> "_BoxBase":
         policy = self._policy
         image = policy.image(asked.image, asked.template, asked.metadata)
         limits = policy.size(asked.metadata, asked.cpus, asked.memory_mb)
-        return _Base(image, image, limits, Result(user=policy.user))
+        return _BoxBase(image, image, limits, Result(user=policy.user))
 
-    def _from_template(self, asked: BoxRequest, template: TemplateBuild) -> "_Base":
+    def _from_template(self, asked: BoxRequest, template: TemplateBuild) -> "_BoxBase":
         own, limits = template.result, self._templates.limits(template, asked.metadata)
-        made = partial(self._templates.image, template)
-        return _Base(own.image, own.root, limits, own, built=template.name, made=made)
+        make_image = partial(self._templates.image, template)
+        return _BoxBase(own.image, own.root, limits, own, built=template.name, make_image=make_image)
 
-    def _from_box(self, asked: BoxRequest, source: Source) -> "_Base":
+    def _from_box(self, asked: BoxRequest, source: Source) -> "_BoxBase":
         box = source.box
-        return _Base(
+        return _BoxBase(
             box.image,
             box.root or box.image,
             self._policy.size_like(box, asked.metadata, asked.cpus, asked.memory_mb),
             _result(box),
             built=box.built,
             view={key: box.metadata[key] for key in _VIEW_KEYS if key in box.metadata},
-            made=partial(self._bases.of, box, source.checkpoint.image),
+            make_image=partial(self._bases.of, box, source.checkpoint.image),
             restore_files=partial(self._states.restore, source.checkpoint),
         )
 
 
 @dataclass(frozen=True, slots=True)
-class _Base:
+class _BoxBase:
     """What a new box begins with: an image, a client's template, or the files of another box."""
 
     image: str
@@ -226,7 +226,7 @@ class _Base:
     """Name of the template that the image was built for; "" if none."""
     view: Mapping[str, str] = field(default_factory=dict)
     """The other box's metadata that chose its view of the image; its files need the same view in the new box."""
-    made: Callable[[], Awaitable[ImageInfo]] | None = None
+    make_image: Callable[[], Awaitable[ImageInfo]] | None = None
     restore_files: Callable[[Sandbox], Awaitable[None]] | None = None
 
 

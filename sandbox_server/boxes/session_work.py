@@ -25,7 +25,7 @@ from sandbox_server.errors import (
 )
 from sandbox_server.records import SessionRecord
 from sandbox_server.scoring.journals import COMMAND, COMMAND_END, FILE
-from sandbox_server.sessions.running import ActionRun, Ran, Runner
+from sandbox_server.sessions.running import ActionOutcome, ActionRun, Runner
 
 USER = "root"
 """User of files and commands that name none, if the instance names none either."""
@@ -47,7 +47,7 @@ class SessionWork:
         """Tool of the journal entry -> its runner."""
         return {FILE: self._write, COMMAND: self._begin, COMMAND_END: self._end}
 
-    async def _write(self, action: ActionRun) -> Ran:
+    async def _write(self, action: ActionRun) -> ActionOutcome:
         asked: dict[str, Any] = json.loads(action.content)
         try:
             sha256, owner = asked.get("sha256"), asked.get("owner", "")
@@ -57,11 +57,11 @@ class SessionWork:
             user = asked.get("user", action.instance.sandbox.user or USER)
             info = await files.write(action.sandbox, asked["path"], chunks, user, asked.get("mode"))
         except _REFUSED as error:
-            return _ran(FILE, action.record, error)
+            return _failed_outcome(FILE, action.record, error)
         reply = {"path": info.path, "size": info.size}
-        return Ran(Observation(""), FILE, action.record.talk_turns, reply=reply)
+        return ActionOutcome(Observation(""), FILE, action.record.talk_turns, reply=reply)
 
-    async def _begin(self, action: ActionRun) -> Ran:
+    async def _begin(self, action: ActionRun) -> ActionOutcome:
         asked: dict[str, Any] = json.loads(action.content)
         own = action.instance.sandbox
         argv = asked["argv"] if "argv" in asked else shell_of(asked["cmd"], own.activate)
@@ -77,31 +77,33 @@ class SessionWork:
                 home_cwd=True,
             )
         except _REFUSED as error:
-            return _ran(COMMAND, action.record, error)
+            return _failed_outcome(COMMAND, action.record, error)
         told = None if stdin is None else stdin.encode("utf-8", "surrogatepass")
         await self._commands.take(action.record.sid, asked["id"], CommandLine(argv, env=env, cwd=cwd), process, told)
-        return Ran(Observation("", outcome="begun"), COMMAND, action.record.talk_turns, reply={"id": asked["id"]})
+        return ActionOutcome(
+            Observation("", outcome="begun"), COMMAND, action.record.talk_turns, reply={"id": asked["id"]}
+        )
 
-    async def _end(self, action: ActionRun) -> Ran:
+    async def _end(self, action: ActionRun) -> ActionOutcome:
         asked: dict[str, Any] = json.loads(action.content)
         try:
             command = await self._commands.find(action.record.sid, asked["id"])
         except RequestError as error:
-            return _ran(COMMAND_END, action.record, error)
+            return _failed_outcome(COMMAND_END, action.record, error)
         if asked.get("killed"):
             await command.running.process.kill_tree()
         await command.wait(self._longest_s)
         end, turns, reply = command.end, action.record.talk_turns, {"id": asked["id"]}
         if end is None:
-            return Ran(Observation("", outcome="running"), COMMAND_END, turns, reply=reply)
+            return ActionOutcome(Observation("", outcome="running"), COMMAND_END, turns, reply=reply)
         outcome = "killed" if end.timed_out else "finished"
         observation = Observation("", end.exit_code, end.timed_out, outcome)
-        return Ran(observation, COMMAND_END, turns, reply=reply, duration_s=command.duration_s)
+        return ActionOutcome(observation, COMMAND_END, turns, reply=reply, duration_s=command.duration_s)
 
 
-def _ran(tool: str, record: SessionRecord, error: ServiceError) -> Ran:
+def _failed_outcome(tool: str, record: SessionRecord, error: ServiceError) -> ActionOutcome:
     reply = {"error": {"code": error.code, "detail": error.detail}}
-    return Ran(Observation("", outcome=error.code), tool, record.talk_turns, reply=reply)
+    return ActionOutcome(Observation("", outcome=error.code), tool, record.talk_turns, reply=reply)
 
 
 async def _whole(data: bytes) -> AsyncGenerator[bytes, None]:

@@ -18,7 +18,7 @@ from sandbox_server.boxes.policy import BoxPolicy
 from sandbox_server.boxes.states import BoxStates
 from sandbox_server.boxes.view import BoxView
 from sandbox_server.checkpoints.checkpoint import Checkpoint
-from sandbox_server.checkpoints.store import Damaged
+from sandbox_server.checkpoints.store import CheckpointDamaged
 from sandbox_server.errors import CapacityError, InfrastructureError, SandboxLost, ServiceError, UnknownSession
 from sandbox_server.records import BoxRecord
 from sandbox_server.sandbox.base import ContainerSpec, Role, Runtime, Sandbox
@@ -175,7 +175,7 @@ class BoxSleep:
         async with self._starts.container(spec, view.record) as sandbox:
             try:
                 await self._states.restore(checkpoint, sandbox)
-            except Damaged as error:
+            except CheckpointDamaged as error:
                 raise SandboxLost(f"it had no container, and its stored files are damaged: {error}") from error
         return sandbox
 

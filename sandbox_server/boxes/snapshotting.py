@@ -67,7 +67,7 @@ class Snapshotting:
         key = CreateKey(f"{view.box.owner}\0snapshot\0{sid}\0{idempotency_key}", name)
         # all requests for a box come to its node, so a lock of this process makes the second one wait for the first
         async with self._repeated.setdefault(key.name, asyncio.Lock()):
-            made = await self._facts.made(key)
+            made = await self._facts.created_by(key)
             if made and (found := await self._snapshots.find(view.box.owner, made)):
                 return found
             snapshot = await self._take_new(view, name)

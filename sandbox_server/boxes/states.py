@@ -34,13 +34,13 @@ class BoxStates:
             EngineUnavailable.
         """
         began = time.monotonic()
-        image = (await self._runtime.inspector.see(sandbox.container_id)).image
+        image = (await self._runtime.inspector.inspect(sandbox.container_id)).image
         self._taking.add(name)
         try:
-            async with self._checkpoints.writing() as writing:
-                left_out = await capture_files(sandbox, self._runtime.inspector, writing, timeout_s=self._timeout_s)
+            async with self._checkpoints.writer() as writer:
+                left_out = await capture_files(sandbox, self._runtime.inspector, writer, timeout_s=self._timeout_s)
                 made = Checkpoint(name, 0, image, clock.now(), left_out=left_out, stands=True)
-                made = await self._checkpoints.keep(writing, made)
+                made = await self._checkpoints.keep(writer, made)
         finally:
             self._taking.discard(name)
         telemetry.CHECKPOINT_SECONDS.labels("take").observe(time.monotonic() - began)
@@ -50,7 +50,7 @@ class BoxStates:
         """Restore the box's files in a fresh container of the checkpoint's image.
 
         Raises:
-            Damaged: the checkpoint is incomplete. NotForkable: the files cannot be restored. SandboxDiskFull,
+            CheckpointDamaged: the checkpoint is incomplete. NotForkable: the files cannot be restored. SandboxDiskFull,
             SandboxLost, EngineUnavailable.
         """
         began = time.monotonic()
@@ -78,4 +78,4 @@ class BoxStates:
 
     def names(self) -> Sequence[str]:
         """Names of all permanent checkpoints of boxes here, without those in the making."""
-        return [one.sid for one in self._checkpoints.standing() if one.seq == 0 and one.sid not in self._taking]
+        return [one.sid for one in self._checkpoints.permanent() if one.seq == 0 and one.sid not in self._taking]

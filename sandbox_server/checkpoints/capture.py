@@ -18,12 +18,12 @@ from sandbox_server.checkpoints import containerside, hostside
 from sandbox_server.checkpoints.archive import Unusable
 from sandbox_server.checkpoints.checkpoint import Checkpoint, LeftOut, Part
 from sandbox_server.checkpoints.store import Checkpoints
-from sandbox_server.checkpoints.unpacker import Refused
-from sandbox_server.checkpoints.writing import Writing
+from sandbox_server.checkpoints.unpacker import HostRestoreFailed
+from sandbox_server.checkpoints.writer import CheckpointWriter
 from sandbox_server.errors import NotForkable, SandboxDiskFull, SandboxExhausted, ServiceError
 from sandbox_server.sandbox.base import Sandbox, ShellOutcome
 from sandbox_server.sandbox.inspector import ContainerInspector
-from sandbox_server.sandbox.tree import NotShown, Tree
+from sandbox_server.sandbox.tree import HostAccessFailed, Tree
 
 log = telemetry.logger(__name__)
 
@@ -48,7 +48,7 @@ _LEFT_OUT = 20  # maximum number of programs and files named in a notice
 
 
 async def capture(
-    sandbox: Sandbox, inspector: ContainerInspector, writing: Writing, *, timeout_s: float
+    sandbox: Sandbox, inspector: ContainerInspector, writer: CheckpointWriter, *, timeout_s: float
 ) -> tuple[str, ...]:
     """Write the files and the shell's state of a sandbox; return descriptions of what was left out.
 
@@ -61,13 +61,13 @@ async def capture(
         raise NotForkable("a command still runs in its shell; wait for its end or interrupt it, then copy the session")
     try:
         async with asyncio.timeout(timeout_s), _tree(sandbox, inspector) as tree, asyncio.TaskGroup() as tasks:
-            files = tasks.create_task(_take_files(sandbox, inspector, tree, writing, timeout_s))
+            files = tasks.create_task(_take_files(sandbox, inspector, tree, writer, timeout_s))
             shell = tasks.create_task(_take_shell(sandbox, tree, timeout_s))
     except TimeoutError:
         raise NotForkable(f"its state could not be read within {timeout_s:g} s ({_BOUND})") from None
     except ExceptionGroup as group:
         raise _first(group.exceptions) from group
-    await writing.add(Part.SHELL, shell.result())
+    await writer.add(Part.SHELL, shell.result())
     first_line = shell.result()[:200].partition(b"\n")[0]
     descriptors = re.findall(rb"[0-9]{1,4}", first_line)
     return (*_told(files.result()), *(f"file descriptor {int(number)} of the shell" for number in descriptors))[
@@ -76,12 +76,12 @@ async def capture(
 
 
 async def capture_files(
-    sandbox: Sandbox, inspector: ContainerInspector, writing: Writing, *, timeout_s: float
+    sandbox: Sandbox, inspector: ContainerInspector, writer: CheckpointWriter, *, timeout_s: float
 ) -> tuple[str, ...]:
     """Like `capture`, for a sandbox without a shell. Programs started by `Sandbox.start` are not reported."""
     try:
         async with asyncio.timeout(timeout_s), _tree(sandbox, inspector) as tree:
-            return _told(await _take_files(sandbox, inspector, tree, writing, timeout_s))
+            return _told(await _take_files(sandbox, inspector, tree, writer, timeout_s))
     except TimeoutError:
         raise NotForkable(f"its files could not be read within {timeout_s:g} s ({_BOUND})") from None
     except (SandboxExhausted, SandboxDiskFull) as error:
@@ -120,8 +120,8 @@ async def restore(
     `inspector`: if given, the files are written from the engine's host where that is possible.
 
     Raises:
-        Damaged: the checkpoint is incomplete. NotForkable: it cannot be restored. SandboxDiskFull: the engine's disk
-        is full now. SandboxLost, EngineUnavailable.
+        CheckpointDamaged: the checkpoint is incomplete. NotForkable: it cannot be restored. SandboxDiskFull: the
+        engine's disk is full now. SandboxLost, EngineUnavailable.
     """
     script = b"".join([block async for block in store.read(checkpoint, Part.SHELL)])
     try:
@@ -149,7 +149,7 @@ async def _tree(sandbox: Sandbox, inspector: ContainerInspector | None) -> Async
     if inspector is not None:
         try:
             tree = await inspector.tree(sandbox.container_id)
-        except NotShown as error:
+        except HostAccessFailed as error:
             log.debug("a container's files are not seen from here", why=str(error))
     try:
         yield tree
@@ -159,17 +159,17 @@ async def _tree(sandbox: Sandbox, inspector: ContainerInspector | None) -> Async
 
 
 async def _take_files(
-    sandbox: Sandbox, inspector: ContainerInspector, tree: Tree | None, writing: Writing, timeout_s: float
+    sandbox: Sandbox, inspector: ContainerInspector, tree: Tree | None, writer: CheckpointWriter, timeout_s: float
 ) -> LeftOut:
     """Write the files; return what they lack."""
     if tree is not None:
         try:
-            return await hostside.take_files(tree, writing)
-        except NotShown as error:
+            return await hostside.take_files(tree, writer)
+        except HostAccessFailed as error:
             log.debug("a checkpoint is taken by the container", why=str(error))
         except (OSError, OverflowError) as error:  # OverflowError: a sparse file that got more ranges meanwhile
             raise NotForkable(f"its files could not be read: {error}") from error
-    return await containerside.take_files(sandbox, inspector, writing, timeout_s)
+    return await containerside.take_files(sandbox, inspector, writer, timeout_s)
 
 
 async def _put_from_host(tree: Tree, checkpoint: Checkpoint, store: Checkpoints, own: Mapping[bytes, bytes]) -> bool:
@@ -178,7 +178,7 @@ async def _put_from_host(tree: Tree, checkpoint: Checkpoint, store: Checkpoints,
         return False
     try:
         await hostside.put_files(tree, checkpoint, store, own)
-    except (Refused, Unusable) as error:
+    except (HostRestoreFailed, Unusable) as error:
         log.debug("a checkpoint is restored by the container", why=str(error))
         return False
     return True

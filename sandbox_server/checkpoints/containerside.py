@@ -14,7 +14,7 @@ from importlib import resources
 from sandbox_server.checkpoints.checkpoint import Checkpoint, LeftOut, Part
 from sandbox_server.checkpoints.store import Checkpoints
 from sandbox_server.checkpoints.unpacker import NO_ROOM
-from sandbox_server.checkpoints.writing import Writing
+from sandbox_server.checkpoints.writer import CheckpointWriter
 from sandbox_server.errors import NotForkable, SandboxDiskFull, ServiceError
 from sandbox_server.sandbox.base import Process, Sandbox, Stream
 from sandbox_server.sandbox.inspector import ContainerInspector
@@ -29,15 +29,19 @@ _FULL = re.compile(rb"^tar: .*: No space left on device$", re.MULTILINE)
 """tar's message about a full disk. Only tar's counts: the lists of names are in a small file system of their own."""
 
 
-async def take_files(sandbox: Sandbox, inspector: ContainerInspector, writing: Writing, timeout_s: float) -> LeftOut:
+async def take_files(
+    sandbox: Sandbox, inspector: ContainerInspector, writer: CheckpointWriter, timeout_s: float
+) -> LeftOut:
     """Write the files and their lists; return what they lack. Raises as `capture.capture`."""
-    changed = await inspector.changed(sandbox.container_id)
+    changed = await inspector.changed_paths(sandbox.container_id)
     given = [b"".join(path + b"\0" for path in paths) for paths in (changed.folders, changed.others)] if changed else []
     if sum(map(len, given)) > _GIVEN_BYTES:
         given = []
     # the host has listed the changed files, or capture.bash finds them by their ctime
     words = (
-        ["given", str(len(given[0]))] if given else ["since", (await inspector.see(sandbox.container_id)).created_at]
+        ["given", str(len(given[0]))]
+        if given
+        else ["since", (await inspector.inspect(sandbox.container_id)).created_at]
     )
     process = await sandbox.start(["bash", "-c", _CAPTURE, "capture", *words], stdin=bool(given), timeout_s=timeout_s)
     lists = bytearray()
@@ -49,7 +53,7 @@ async def take_files(sandbox: Sandbox, inspector: ContainerInspector, writing: W
             await process.close_stdin()
         async for stream, data in process.output():
             if stream is Stream.STDOUT:
-                await writing.add(Part.FILES, data)
+                await writer.add(Part.FILES, data)
             else:
                 lists += data
                 if len(lists) > _LISTS_BYTES:
@@ -61,8 +65,8 @@ async def take_files(sandbox: Sandbox, inspector: ContainerInspector, writing: W
     if end.exit_code != 0:
         raise NotForkable(f"its files could not be read: {_said(bytes(lists), end.error)}")
     folders, contents, *left_out = _parts(bytes(lists))
-    await writing.add(Part.FOLDERS, folders)
-    await writing.add(Part.CONTENTS, contents)
+    await writer.add(Part.FOLDERS, folders)
+    await writer.add(Part.CONTENTS, contents)
     return LeftOut(*([os.fsdecode(name) for name in names.split(b"\0") if name] for names in left_out))
 
 

@@ -11,9 +11,9 @@ from typing import TypeVar, TypeVarTuple
 from sandbox_server.checkpoints.archive import Member, members
 from sandbox_server.checkpoints.checkpoint import Checkpoint, LeftOut, Part
 from sandbox_server.checkpoints.packer import Packer
-from sandbox_server.checkpoints.store import Broken, Checkpoints
-from sandbox_server.checkpoints.unpacker import Listed, Refused, unpack
-from sandbox_server.checkpoints.writing import Writing
+from sandbox_server.checkpoints.store import BlockDamaged, Checkpoints
+from sandbox_server.checkpoints.unpacker import FolderContents, HostRestoreFailed, unpack
+from sandbox_server.checkpoints.writer import CheckpointWriter
 from sandbox_server.sandbox.tree import Tree
 
 T = TypeVar("T")
@@ -39,36 +39,36 @@ async def on_thread(function: Callable[[*Ts], T], *arguments: *Ts, stopped: Call
         raise
 
 
-async def take_files(tree: Tree, writing: Writing) -> LeftOut:
+async def take_files(tree: Tree, writer: CheckpointWriter) -> LeftOut:
     """Write the files and their lists; return what they lack.
 
     Raises:
-        NotShown: too much for this method; nothing was written. OSError, OverflowError: a file cannot be read. The
-        errors of `Writing.add`.
+        HostAccessFailed: too much for this method; nothing was written. OSError, OverflowError: a file cannot be read.
+        The errors of `CheckpointWriter.add`.
     """
-    packer, pieces, size, cut = await on_thread(_begun, tree, writing)
+    packer, pieces, size, cut = await on_thread(_begun, tree, writer)
     with closing(pieces):
-        await writing.add_cut(Part.FILES, size, cut)
+        await writer.add_cut(Part.FILES, size, cut)
         while not packer.done:
-            await writing.add_cut(Part.FILES, *await on_thread(_cut, pieces, writing))
-    await writing.add(Part.FOLDERS, packer.folders)
-    await writing.add(Part.CONTENTS, packer.contents)
+            await writer.add_cut(Part.FILES, *await on_thread(_cut, pieces, writer))
+    await writer.add(Part.FOLDERS, packer.folders)
+    await writer.add(Part.CONTENTS, packer.contents)
     return packer.left_out
 
 
 Cut = Sequence[tuple[str | None, bytes]]
 
 
-def _begun(tree: Tree, writing: Writing) -> tuple[Packer, Generator[bytearray, None, None], int, Cut]:
+def _begun(tree: Tree, writer: CheckpointWriter) -> tuple[Packer, Generator[bytearray, None, None], int, Cut]:
     packer = Packer(tree)
     pieces = packer.pieces()
-    return packer, pieces, *_cut(pieces, writing)
+    return packer, pieces, *_cut(pieces, writer)
 
 
-def _cut(pieces: Iterator[bytearray], writing: Writing) -> tuple[int, Cut]:
+def _cut(pieces: Iterator[bytearray], writer: CheckpointWriter) -> tuple[int, Cut]:
     """The next bytes of the archive: their number, and the blocks that they complete."""
     data = next(pieces)
-    return len(data), writing.cut(Part.FILES, data)
+    return len(data), writer.cut(Part.FILES, data)
 
 
 async def put_files(tree: Tree, checkpoint: Checkpoint, store: Checkpoints, own: Mapping[bytes, bytes]) -> None:
@@ -77,10 +77,10 @@ async def put_files(tree: Tree, checkpoint: Checkpoint, store: Checkpoints, own:
     If it raises, some of the files may have been written.
 
     Raises:
-        Unusable, Refused: use the other method. Damaged.
+        Unusable, HostRestoreFailed: use the other method. CheckpointDamaged.
     """
     if sum(checkpoint.sizes.get(part, 0) for part in (Part.FOLDERS, Part.CONTENTS)) > _LISTS_BYTES:
-        raise Refused("it has too many files")
+        raise HostRestoreFailed("it has too many files")
     try:
         if sum(checkpoint.sizes.values()) > _SHARED_BYTES:
             stop = threading.Event()
@@ -88,7 +88,7 @@ async def put_files(tree: Tree, checkpoint: Checkpoint, store: Checkpoints, own:
         else:
             listed, found = await store.unpacked.get(_names(checkpoint), lambda: on_thread(_loaded, checkpoint, store))
             await on_thread(_put, tree, listed, found, own)
-    except Broken as error:
+    except BlockDamaged as error:
         raise store.damaged(checkpoint, error) from error
 
 
@@ -103,23 +103,25 @@ def _put_all(
     _put(tree, listed, found, own)
 
 
-def _put(tree: Tree, listed: Listed, found: Iterable[Member], own: Mapping[bytes, bytes]) -> None:
+def _put(tree: Tree, listed: FolderContents, found: Iterable[Member], own: Mapping[bytes, bytes]) -> None:
     unpack(tree, listed, found)
     try:
         for name, data in own.items():
             tree.own.store(name, data)
     except OSError as error:
-        raise Refused(str(error)) from error
+        raise HostRestoreFailed(str(error)) from error
 
 
-def _loaded(checkpoint: Checkpoint, store: Checkpoints) -> tuple[Listed, Sequence[Member]]:
+def _loaded(checkpoint: Checkpoint, store: Checkpoints) -> tuple[FolderContents, Sequence[Member]]:
     listed, found = _opened(checkpoint, store, threading.Event())
     return listed, [replace(member, content=list(member.content)) for member in found]
 
 
-def _opened(checkpoint: Checkpoint, store: Checkpoints, stop: threading.Event) -> tuple[Listed, Iterator[Member]]:
+def _opened(
+    checkpoint: Checkpoint, store: Checkpoints, stop: threading.Event
+) -> tuple[FolderContents, Iterator[Member]]:
     lists = [b"".join(store.blocks(checkpoint, part)) for part in (Part.FOLDERS, Part.CONTENTS)]
-    return Listed.of(*lists), members(_reader(store.blocks(checkpoint, Part.FILES), stop))
+    return FolderContents.of(*lists), members(_reader(store.blocks(checkpoint, Part.FILES), stop))
 
 
 def _reader(blocks: Iterable[bytes], stop: threading.Event) -> Callable[[int], bytes]:
@@ -128,7 +130,7 @@ def _reader(blocks: Iterable[bytes], stop: threading.Event) -> Callable[[int], b
     def read(size: int) -> bytes:
         nonlocal left
         if stop.is_set():
-            raise Refused("it takes too long")
+            raise HostRestoreFailed("it takes too long")
         data = bytes(left[:size])
         left = left[size:]
         while len(data) < size and (block := next(coming, None)) is not None:

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from sandbox_server.checkpoints.archive import END, KINDS, Kind, Member, header, padding
 from sandbox_server.checkpoints.checkpoint import LeftOut
-from sandbox_server.sandbox.tree import Folders, NotShown, Tree
+from sandbox_server.sandbox.tree import Folders, HostAccessFailed, Tree
 
 _PATHS = 4000  # changed paths of one checkpoint; each takes some 50 us and holds the interpreter
 _NAMES = 50_000  # names in the changed folders
@@ -27,7 +27,7 @@ class Packer:
     """Packs one container."""
 
     def __init__(self, tree: Tree) -> None:
-        """List the changed paths. Raises NotShown: too many for this method, or they change too fast."""
+        """List the changed paths. Raises HostAccessFailed: too many for this method, or they change too fast."""
         self._tree = tree
         try:
             folders, others = _changed(tree.upper, b"", tree.mounts)
@@ -37,7 +37,7 @@ class Packer:
             self.contents = b"".join(self._contents())
             self.left_out = LeftOut(tree.programs(), tree.volumes())
         except OSError as error:
-            raise NotShown(f"a folder or a sparse file cannot be read: {error}") from error
+            raise HostAccessFailed(f"a folder or a sparse file cannot be read: {error}") from error
         self.folders = b"".join(path + b"\0" for path in self._folders)
         self.done = False
         """The last piece has been returned."""
@@ -73,7 +73,7 @@ class Packer:
                     yield b"%b/%b%b\0" % (path.rstrip(b"/"), name, b"/" if entry.is_dir(follow_symlinks=False) else b"")
                     count += 1
                     if count > _NAMES:
-                        raise NotShown(f"more than {_NAMES} names in the changed folders")
+                        raise HostAccessFailed(f"more than {_NAMES} names in the changed folders")
 
     def _member(self, path: bytes) -> Iterator[bytes]:
         files, below = self._within(path)
@@ -122,7 +122,7 @@ def _changed(root: Folders, at: bytes, mounts: frozenset[bytes]) -> tuple[Sequen
             below = folder + b"/" + name
             path = at + below
             if len(path) > _LONGEST or len(folders) + len(others) > _PATHS:
-                raise NotShown(f"more than {_PATHS} changed paths, or one of more than {_LONGEST} bytes")
+                raise HostAccessFailed(f"more than {_PATHS} changed paths, or one of more than {_LONGEST} bytes")
             if entry.is_dir(follow_symlinks=False):
                 waiting.append(below)
                 if path not in mounts:
@@ -167,7 +167,7 @@ def _has_holes(seen: os.stat_result) -> bool:
 
 
 def _count_extents(files: Folders, path: bytes) -> None:
-    """Check the number of a file's data ranges. Raises NotShown: too many.
+    """Check the number of a file's data ranges. Raises HostAccessFailed: too many.
 
     They are not stored as one range instead: with its holes as bytes, a file could take any size in each copy.
     """
@@ -176,7 +176,7 @@ def _count_extents(files: Folders, path: bytes) -> None:
         try:
             _extents(fd, os.fstat(fd).st_size)
         except OverflowError as error:
-            raise NotShown(f"{path!r} has {error}") from error
+            raise HostAccessFailed(f"{path!r} has {error}") from error
         finally:
             os.close(fd)
 

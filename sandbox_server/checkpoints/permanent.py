@@ -16,7 +16,7 @@ from sandbox_server import telemetry
 from sandbox_server.checkpoints.checkpoint import Checkpoint
 from sandbox_server.checkpoints.objects import Objects, ObjectsUnavailable
 from sandbox_server.checkpoints.packing import MOST_PACKED, unpack
-from sandbox_server.checkpoints.store import Checkpoints, Damaged
+from sandbox_server.checkpoints.store import CheckpointDamaged, Checkpoints
 from sandbox_server.errors import InfrastructureError
 
 log = telemetry.logger(__name__)
@@ -93,14 +93,14 @@ class PermanentCheckpoints:
             checkpoint = Checkpoint.from_json(json.loads(described or b""))
             if checkpoint.sid != name:
                 raise ValueError(f"it is of {checkpoint.sid}")
-            async with self._local.writing() as writing:
+            async with self._local.writer() as writer:
                 for part, names in checkpoint.blocks.items():
                     for first in range(0, len(names), _AT_ONCE):
                         some = names[first : first + _AT_ONCE]
                         for block in await asyncio.gather(*(self._block(folder, one) for one in some)):
-                            await writing.add_block(part, block)
-                return await self._local.keep(writing, checkpoint)
-        except (ValueError, KeyError, TypeError, Damaged) as error:
+                            await writer.add_block(part, block)
+                return await self._local.keep(writer, checkpoint)
+        except (ValueError, KeyError, TypeError, CheckpointDamaged) as error:
             log.error("snapshot in the object store missing or damaged", folder=folder, error=str(error))
             return None
 
@@ -109,7 +109,7 @@ class PermanentCheckpoints:
         try:
             return await asyncio.to_thread(unpack, name, packed or b"")
         except (OSError, ValueError) as error:
-            raise Damaged(str(error)) from error
+            raise CheckpointDamaged(str(error)) from error
 
     async def _remove(self, folder: str) -> None:
         await self._objects.remove(f"{folder}/checkpoint.json")  # first: without it the blocks are not used

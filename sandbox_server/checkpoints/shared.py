@@ -15,7 +15,7 @@ from sandbox_server import telemetry
 from sandbox_server.checkpoints.checkpoint import Checkpoint, fits
 from sandbox_server.checkpoints.objects import Objects, ObjectsUnavailable
 from sandbox_server.checkpoints.packing import MOST_PACKED, unpack
-from sandbox_server.checkpoints.store import Checkpoints, Damaged
+from sandbox_server.checkpoints.store import CheckpointDamaged, Checkpoints
 from sandbox_server.errors import ServiceError
 from sandbox_server.tasks import TaskSet
 
@@ -77,7 +77,7 @@ class SharedCheckpoints:
                     try:
                         result, found = "ok", await self._take(checkpoint)
                         break
-                    except Damaged as error:
+                    except CheckpointDamaged as error:
                         result = "damaged"
                         log.error("checkpoint in the object store damaged", sid=sid, seq=at, error=str(error))
                         await self._objects.remove(_key(sid, at))
@@ -134,14 +134,14 @@ class SharedCheckpoints:
         return None  # removed meanwhile, or not a checkpoint
 
     async def _take(self, checkpoint: Checkpoint) -> Checkpoint:
-        """Download a checkpoint. Raises Damaged, ObjectsUnavailable; NotForkable, DataDiskFull: no room for it."""
-        async with self._local.writing() as writing:
+        """Download a checkpoint. Raises CheckpointDamaged, ObjectsUnavailable; NotForkable, DataDiskFull: no room."""
+        async with self._local.writer() as writer:
             for part, names in checkpoint.blocks.items():
                 for first in range(0, len(names), _AT_ONCE):
                     some = names[first : first + _AT_ONCE]
                     for block in await asyncio.gather(*map(self._get, some)):
-                        await writing.add_block(part, block)
-            return await self._local.keep(writing, checkpoint)
+                        await writer.add_block(part, block)
+            return await self._local.keep(writer, checkpoint)
 
     async def _get(self, name: str) -> bytes:
         async with self._requests:
@@ -149,7 +149,7 @@ class SharedCheckpoints:
         try:
             return await asyncio.to_thread(unpack, name, packed or b"")
         except (OSError, ValueError) as error:
-            raise Damaged(str(error)) from error
+            raise CheckpointDamaged(str(error)) from error
 
 
 def _key(sid: str, seq: int) -> str:

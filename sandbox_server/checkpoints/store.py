@@ -20,8 +20,8 @@ from sandbox_server.checkpoints.archive import Member
 from sandbox_server.checkpoints.async_cache import AsyncCache
 from sandbox_server.checkpoints.checkpoint import Checkpoint, Part, fits
 from sandbox_server.checkpoints.packing import pack, unpack
-from sandbox_server.checkpoints.unpacker import Listed
-from sandbox_server.checkpoints.writing import Writing, named, write
+from sandbox_server.checkpoints.unpacker import FolderContents
+from sandbox_server.checkpoints.writer import CheckpointWriter, named, write
 from sandbox_server.errors import DataDiskFull, InfrastructureError, NotForkable
 
 log = telemetry.logger(__name__)
@@ -31,11 +31,11 @@ _UNPACKED = 4  # small checkpoints that are cached as they are restored
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-class Damaged(Exception):
+class CheckpointDamaged(Exception):
     """A block is missing or damaged. The checkpoint has been removed."""
 
 
-class Broken(Exception):
+class BlockDamaged(Exception):
     """A block is missing or damaged."""
 
     def __init__(self, name: str, why: str, *, stays: bool) -> None:
@@ -63,7 +63,7 @@ class Checkpoints:
         """Sids of sleeping sessions, whose checkpoints are not removed to make room."""
         self._kept: OrderedDict[str, bytes] = OrderedDict()
         self._kept_bytes = 0
-        self.unpacked: AsyncCache[tuple[Listed, Sequence[Member]]] = AsyncCache(_UNPACKED)
+        self.unpacked: AsyncCache[tuple[FolderContents, Sequence[Member]]] = AsyncCache(_UNPACKED)
         """Names of blocks -> their content, for concurrent copies."""
 
     async def open(self) -> None:
@@ -100,7 +100,7 @@ class Checkpoints:
             self._used(found)
         return found
 
-    def standing(self) -> list[Checkpoint]:
+    def permanent(self) -> list[Checkpoint]:
         """The permanent checkpoints."""
         return [checkpoint for checkpoint in self._known.values() if checkpoint.stands]
 
@@ -122,23 +122,23 @@ class Checkpoints:
             os.utime(self._path_of(checkpoint))
 
     @asynccontextmanager
-    async def writing(self) -> AsyncIterator[Writing]:
+    async def writer(self) -> AsyncIterator[CheckpointWriter]:
         """Write a checkpoint; `keep` completes it. At the end of the context, blocks that no checkpoint uses are
         removed.
         """
-        writing = Writing(self)
+        writer = CheckpointWriter(self)
         try:
-            yield writing
+            yield writer
         finally:
-            for names in writing._blocks.values():
+            for names in writer._blocks.values():
                 self._let_go(names)
 
-    async def keep(self, writing: Writing, checkpoint: Checkpoint) -> Checkpoint:
-        """Store the checkpoint with the written parts; return it as stored. Raises as `Writing.add`."""
+    async def keep(self, writer: CheckpointWriter, checkpoint: Checkpoint) -> Checkpoint:
+        """Store the checkpoint with the written parts; return it as stored. Raises as `CheckpointWriter.add`."""
         key, path = (checkpoint.sid, checkpoint.seq), self._path_of(checkpoint)
         former = self._known.pop(key, None)
         try:
-            made = await writing.end(checkpoint, path)
+            made = await writer.end(checkpoint, path)
         except BaseException:
             if former is not None:
                 self._known[key] = former
@@ -154,22 +154,22 @@ class Checkpoints:
         return made
 
     async def read(self, checkpoint: Checkpoint, part: Part) -> AsyncIterator[bytes]:
-        """Yield the part's blocks. Raises Damaged."""
+        """Yield the part's blocks. Raises CheckpointDamaged."""
         for name in checkpoint.blocks.get(part, ()):
             if (block := self._kept.get(name)) is None:
                 try:
                     block = await asyncio.to_thread(self._load, name)
-                except Broken as error:
+                except BlockDamaged as error:
                     raise self.damaged(checkpoint, error) from error
                 self._remember(name, block)
             yield block
 
     def blocks(self, checkpoint: Checkpoint, part: Part) -> Iterator[bytes]:
-        """As `read`, for use on a thread. Blocks. Raises Broken, which the caller passes to `damaged`."""
+        """As `read`, for use on a thread. Blocks. Raises BlockDamaged, which the caller passes to `damaged`."""
         for name in checkpoint.blocks.get(part, ()):
             yield self._kept.get(name) or self._load(name)
 
-    def damaged(self, checkpoint: Checkpoint, error: Broken) -> Damaged:
+    def damaged(self, checkpoint: Checkpoint, error: BlockDamaged) -> CheckpointDamaged:
         """Remove a damaged block and the checkpoints that use it, except other permanent ones; return the error to
         raise.
 
@@ -181,7 +181,7 @@ class Checkpoints:
             for other in [one for one in self._known.values() if not one.stands and error.name in _names(one)]:
                 self.drop(other)
         self.drop(checkpoint)
-        return Damaged(str(error))
+        return CheckpointDamaged(str(error))
 
     def drop(self, checkpoint: Checkpoint) -> None:
         """Remove a checkpoint. Idempotent; a newer checkpoint that has replaced it stays."""
@@ -263,11 +263,11 @@ class Checkpoints:
         try:
             packed = self.packed(name)
         except OSError as error:
-            raise Broken(name, str(error), stays=isinstance(error, FileNotFoundError)) from error
+            raise BlockDamaged(name, str(error), stays=isinstance(error, FileNotFoundError)) from error
         try:
             return unpack(name, packed)
         except (OSError, ValueError) as error:
-            raise Broken(name, str(error), stays=True) from error
+            raise BlockDamaged(name, str(error), stays=True) from error
 
     def _path(self, name: str) -> Path:
         return self._folder / "blocks" / name[:2] / name

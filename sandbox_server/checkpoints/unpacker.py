@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from sandbox_server.checkpoints.archive import Kind, Member
 from sandbox_server.errors import SandboxDiskFull
-from sandbox_server.sandbox.tree import Folders, NotShown, Tree
+from sandbox_server.sandbox.tree import Folders, HostAccessFailed, Tree
 
 _SHM = b"/dev/shm"
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -22,12 +22,12 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 NO_ROOM = "the engine's disk has no room for the restored files; free some, then send the request again"
 
 
-class Refused(Exception):
+class HostRestoreFailed(Exception):
     """The checkpoint cannot be restored from the host. `containerside` still can, whatever was already written."""
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class FolderContents:
     """The contents of the changed folders; anything else in them was deleted."""
 
     folders: tuple[bytes, ...]
@@ -36,7 +36,7 @@ class Listed:
     """Folder -> names; those of folders end with a slash."""
 
     @classmethod
-    def of(cls, folders: bytes, contents: bytes) -> "Listed":
+    def of(cls, folders: bytes, contents: bytes) -> "FolderContents":
         """Parse the lists of a checkpoint."""
         paths = sorted(folders.split(b"\0")[:-1])
         kept: dict[bytes, set[bytes]] = {path: set() for path in paths}
@@ -48,11 +48,11 @@ class Listed:
         return cls(tuple(paths), kept)
 
 
-def unpack(tree: Tree, listed: Listed, members: Iterable[Member]) -> None:
+def unpack(tree: Tree, listed: FolderContents, members: Iterable[Member]) -> None:
     """Bring the files to the state of the checkpoint.
 
     Raises:
-        Refused. SandboxDiskFull: the engine's disk is full. The errors of `members`.
+        HostRestoreFailed. SandboxDiskFull: the engine's disk is full. The errors of `members`.
     """
     try:
         _remove(tree, listed)
@@ -61,7 +61,7 @@ def unpack(tree: Tree, listed: Listed, members: Iterable[Member]) -> None:
             if member.path == _SHM or member.path.startswith(_SHM + b"/"):
                 # (the memory of its files would be counted as the memory of this server)
                 if member.path != _SHM or tree.shm is None:
-                    raise Refused("there are files in /dev/shm")
+                    raise HostRestoreFailed("there are files in /dev/shm")
                 times.append((tree.shm, _placed(tree.shm, member, b"/")))
             else:
                 times.append((tree.files, _placed(tree.files, member, member.path)))
@@ -69,13 +69,13 @@ def unpack(tree: Tree, listed: Listed, members: Iterable[Member]) -> None:
             if placed is not None:
                 path, mtime_ns = placed
                 os.utime(files.open(path), ns=(mtime_ns, mtime_ns))
-    except (OSError, OverflowError, NotShown) as error:
+    except (OSError, OverflowError, HostAccessFailed) as error:
         if isinstance(error, OSError) and error.errno in _FULL:
             raise SandboxDiskFull(NO_ROOM) from error
-        raise Refused(str(error)) from error
+        raise HostRestoreFailed(str(error)) from error
 
 
-def _remove(tree: Tree, listed: Listed) -> None:
+def _remove(tree: Tree, listed: FolderContents) -> None:
     for path in listed.folders:
         if path == _SHM or path.startswith(_SHM + b"/"):
             continue

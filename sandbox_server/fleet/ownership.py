@@ -16,8 +16,8 @@ class Ownership:
         """Whether the session belongs to this node."""
         return record.node == self._node
 
-    async def nobodys(self, record: SessionRecord) -> None:
-        """Return only if the session's node is dead, so that this node may take the session over.
+    async def check_owner_dead(self, record: SessionRecord) -> None:
+        """Check that the session's node is dead, so that this node may take the session over.
 
         Raises:
             OwnedElsewhere: that node is or may be alive; the request must be forwarded to it.

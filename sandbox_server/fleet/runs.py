@@ -110,9 +110,9 @@ class Runs:
         sids = [one.sid for one in records if one.node == self._node or one.node in alive]
         return await self._wait(sids, asyncio.get_running_loop().time() + wait_s)
 
-    async def hear(self) -> None:
+    async def end_requested(self) -> None:
         """End the sessions of this node whose end other nodes have requested."""
-        for sid in await self._state.asked():
+        for sid in await self._state.take_end_requests():
             self._end_apart(sid, "run_ended")
 
     async def _wait(self, sids: list[str], until: float) -> RunEnd:

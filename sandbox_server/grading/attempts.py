@@ -19,7 +19,7 @@ from sandbox_server.grading.containers import Bounds, Containers, GradingContain
 from sandbox_server.grading.control import Control, GradingInterrupted, attribute_failures, is_suspect
 from sandbox_server.grading.disk import DiskExceeded
 from sandbox_server.grading.memory import MemoryWatch
-from sandbox_server.grading.patching import Applied, apply_patch
+from sandbox_server.grading.patching import ApplyResult, apply_patch
 from sandbox_server.sandbox.base import Sandbox
 from sandbox_server.verdicts import VerdictName
 
@@ -52,7 +52,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Patched:
+class PatchedContainer:
     """A container in which the patch is applied and the tests' files are placed."""
 
     container: GradingContainer
@@ -64,7 +64,7 @@ class Patched:
 
 
 @dataclass(frozen=True, slots=True)
-class Altered:
+class RunOptions:
     """How a run differs from a plain grading."""
 
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class Attempts:
         instance: TaskInstance,
         patch: bytes,
         sid: str = "",
-        altered: Altered | None = None,
+        options: RunOptions | None = None,
     ) -> Attempt:
         """Attempt on fresh containers until one gives a result, or the control shows that the patch prevents one.
 
@@ -122,7 +122,7 @@ class Attempts:
                 await asyncio.sleep(self._retries.pause_s * (number - 1))
             failure: Exception
             try:
-                attempt = await self._attempt(instance, patch, sid, altered)
+                attempt = await self._attempt(instance, patch, sid, options)
             except GradingInterrupted as interruption:
                 failure = interruption.error
                 self._note(instance, sid, number, failure)
@@ -156,31 +156,33 @@ class Attempts:
         instance: TaskInstance,
         patch: bytes,
         sid: str,
-        altered: Altered | None = None,
+        options: RunOptions | None = None,
     ) -> Attempt:
-        altered = altered or Altered()
+        options = options or RunOptions()
         async with (
-            self.patched(instance, patch, sid, altered) as patched,
-            altered.slots or nullcontext(),
+            self.patched(instance, patch, sid, options) as patched,
+            options.slots or nullcontext(),
             self._blaming(patched.container, instance, patch),
         ):
             run = patched.failure or await self.run_tests(
-                instance, patched.container.sandbox, altered.files, slack=altered.slack, most_s=altered.most_s
+                instance, patched.container.sandbox, options.files, slack=options.slack, most_s=options.most_s
             )
         return Attempt(run, patched.tier, patched.container.image_digest, {**patched.timings_s, **run.timings_s})
 
     @asynccontextmanager
     async def patched(
-        self, instance: TaskInstance, patch: bytes, sid: str = "", altered: Altered | None = None
-    ) -> AsyncIterator[Patched]:
+        self, instance: TaskInstance, patch: bytes, sid: str = "", options: RunOptions | None = None
+    ) -> AsyncIterator[PatchedContainer]:
         """A container with `patch` applied, which is removed after the block. Raises ServiceError."""
-        patched = await self._patched(instance, patch, sid, altered)
+        patched = await self._patched(instance, patch, sid, options)
         try:
             yield patched
         finally:
             self._containers.remove(patched.container.sandbox)
 
-    async def _patched(self, instance: TaskInstance, patch: bytes, sid: str, altered: Altered | None) -> Patched:
+    async def _patched(
+        self, instance: TaskInstance, patch: bytes, sid: str, options: RunOptions | None
+    ) -> PatchedContainer:
         """Apply the patch in a container: the one created ahead if it exists and is usable, else a new one."""
         began = time.monotonic()
         if container := await self._containers.take(instance, sid):
@@ -196,8 +198,8 @@ class Attempts:
                     detail=error.detail,
                 )
         # the container may wait until another run's tests end, and the tests of both may take `slack` times the limit
-        lasts_s = self._bounds.tests_of(instance) * (2 * altered.slack - 1) if altered and altered.slots else 0.0
-        env = {"PYTEST_ADDOPTS": altered.focus} if altered and altered.focus else {}
+        lasts_s = self._bounds.tests_of(instance) * (2 * options.slack - 1) if options and options.slots else 0.0
+        env = {"PYTEST_ADDOPTS": options.focus} if options and options.focus else {}
         container = await self._containers.make(instance, sid, lasts_s=lasts_s, env=env)
         return await self._patch_in(
             container, instance, patch, {"create": container.create_s, "setup": container.setup_s}
@@ -205,7 +207,7 @@ class Attempts:
 
     async def _patch_in(
         self, container: GradingContainer, instance: TaskInstance, patch: bytes, timings_s: dict[str, float]
-    ) -> Patched:
+    ) -> PatchedContainer:
         assert instance.grader is not None  # instances without a grader are answered before this
         began = time.monotonic()
         # The test files overwrite whatever the patch left at their paths: a file there would make `git apply` refuse
@@ -232,14 +234,14 @@ class Attempts:
         except BaseException:
             self._containers.remove(container.sandbox)
             raise
-        return Patched(container, applied.tier, failure, {**timings_s, "apply": time.monotonic() - began})
+        return PatchedContainer(container, applied.tier, failure, {**timings_s, "apply": time.monotonic() - began})
 
-    async def _apply(self, sandbox: Sandbox, instance: TaskInstance, patch: bytes, stray: Iterable[str]) -> Applied:
+    async def _apply(self, sandbox: Sandbox, instance: TaskInstance, patch: bytes, stray: Iterable[str]) -> ApplyResult:
         timeout_s = self._bounds.apply_s
         if not instance.carried:
             workdir = instance.sandbox.workdir
             return await apply_patch(sandbox, patch, instance.files, clear=stray, workdir=workdir, timeout_s=timeout_s)
-        return await place(sandbox, patch, instance.placed, timeout_s=timeout_s) if patch else Applied("", "")
+        return await place(sandbox, patch, instance.placed, timeout_s=timeout_s) if patch else ApplyResult("", "")
 
     def _blaming(
         self, container: GradingContainer, instance: TaskInstance, patch: bytes

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib import resources
 
 from sandbox_server.errors import InfrastructureError
-from sandbox_server.grading.patching import Applied
+from sandbox_server.grading.patching import ApplyResult
 from sandbox_server.sandbox.base import Sandbox
 
 TIER = "files"
@@ -36,7 +36,7 @@ def refusal(files: bytes, roots: Sequence[str]) -> str:
     return ""
 
 
-async def place(sandbox: Sandbox, files: bytes, roots: Sequence[str], *, timeout_s: float) -> Applied:
+async def place(sandbox: Sandbox, files: bytes, roots: Sequence[str], *, timeout_s: float) -> ApplyResult:
     """Write `files`, which `refusal` has accepted, as root.
 
     Raises:
@@ -54,4 +54,4 @@ async def place(sandbox: Sandbox, files: bytes, roots: Sequence[str], *, timeout
     said = done.stdout.text()[-2000:]
     if done.exit_code is None:
         raise InfrastructureError(f"the agent's files were not placed within {timeout_s:.0f} s")
-    return Applied(TIER, said) if done.exit_code == 0 else Applied("", said, refused=True)
+    return ApplyResult(TIER, said) if done.exit_code == 0 else ApplyResult("", said, refused=True)

@@ -95,7 +95,7 @@ class Sealing:
     """Gives the instance's sealed image, and builds it if it is not there."""
     at_once: int = 1
     """Images that `Containers.make_image` builds at a time."""
-    beside: Callable[[ContainerSpec, TaskInstance], Awaitable[ContainerSpec]] | None = None
+    with_services: Callable[[ContainerSpec, TaskInstance], Awaitable[ContainerSpec]] | None = None
     """Adds what stands beside each sandbox of the instance, and its health check; None: instances have neither."""
 
 
@@ -128,7 +128,7 @@ class Containers:
         self._most_ahead = ahead.most
         self._faults = faults or Faults()
         self._sealed = sealing.seal if sealing else None
-        self._beside = sealing.beside if sealing else None
+        self._add_services = sealing.with_services if sealing else None
         self._sealing = asyncio.Semaphore(sealing.at_once if sealing else 1)
         self._known = set[str]()
         """Instances whose sealed image was built or found once; if it has been removed since, a grading rebuilds it."""
@@ -224,7 +224,7 @@ class Containers:
         The tests may then have failed because of the lower limits. They are read from the engine, so a patch cannot
         fake them to get a mask.
         """
-        if lowered := (await self.inspector.see(sandbox.container_id)).lowered(self.limits_of(instance)):
+        if lowered := (await self.inspector.inspect(sandbox.container_id)).lowered_limits(self.limits_of(instance)):
             raise InfrastructureError(lowered)
 
     def disk_bounded(self, instance: TaskInstance, sandbox: Sandbox) -> AbstractAsyncContextManager[None]:
@@ -320,7 +320,7 @@ class Containers:
     async def _with_services(self, spec: ContainerSpec, instance: TaskInstance) -> ContainerSpec:
         """Add fresh services, if the grader wants them; an agent cannot have changed these."""
         wanted = isinstance(instance.grader, HarborGrader) and instance.grader.services
-        return await self._beside(spec, instance) if wanted and self._beside else spec
+        return await self._add_services(spec, instance) if wanted and self._add_services else spec
 
     def _network_of(self, instance: TaskInstance) -> str:
         asked = instance.grader.network if isinstance(instance.grader, HarborGrader) else self.network

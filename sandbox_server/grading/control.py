@@ -55,12 +55,12 @@ async def attribute_failures(
         if not patch:
             raise
         try:
-            seen = await inspector.see(container_id)
+            seen = await inspector.inspect(container_id)
         except EngineUnavailable:
             raise error from None
         except ServiceError:  # somebody removed it
             raise GradingInterrupted(error, image=image, outer=True) from error
-        if lowered := seen.lowered(limits):
+        if lowered := seen.lowered_limits(limits):
             raise InfrastructureError(lowered) from error
         ended = not seen.running and not seen.oom_killed
         outer = isinstance(error, SandboxPaused) or (ended and seen.exit_code in (_KILLED, _TERMINATED))

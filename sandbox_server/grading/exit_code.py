@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.grading.base import Judging, TestRun
-from sandbox_server.grading.supervised import Plan, Supervised, placed, supervise, unplaced
+from sandbox_server.grading.supervised import Plan, SupervisedRun, placed, supervise, unplaced
 from sandbox_server.sandbox.base import DEFAULT_ACTIVATION, Sandbox
 from sandbox_server.verdicts import Score, VerdictName
 
@@ -56,7 +56,7 @@ async def run_command(
     return test_run(run, *found)
 
 
-def broken_off(run: Supervised, what: str, timeout_s: float) -> tuple[VerdictName, str] | None:
+def broken_off(run: SupervisedRun, what: str, timeout_s: float) -> tuple[VerdictName, str] | None:
     """Verdict and cause of a run in which `what`, such as "tests", did not end; None if it did."""
     if run.timed_out:
         return VerdictName.TIMEOUT, f"the {what} ran past the limit of {timeout_s:g} s"
@@ -65,7 +65,7 @@ def broken_off(run: Supervised, what: str, timeout_s: float) -> tuple[VerdictNam
     return None
 
 
-def test_run(run: Supervised, name: VerdictName, cause: str, score: Score | None = None) -> TestRun:
+def test_run(run: SupervisedRun, name: VerdictName, cause: str, score: Score | None = None) -> TestRun:
     """The result of a run; all of its tests count as one F2P test."""
     return TestRun(
         name,

@@ -16,14 +16,14 @@ from sandbox_server.errors import GraderBroken, ServiceError
 from sandbox_server.grading.altering import RunSlots, Texts
 from sandbox_server.grading.assay import Finding, without
 from sandbox_server.grading.assays import Assays
-from sandbox_server.grading.attempts import Altered, Attempts, Retries
+from sandbox_server.grading.attempts import Attempts, Retries, RunOptions
 from sandbox_server.grading.base import BaselineSource, Grader, GradeRequest, Judging, SlotRelease, TestRun
 from sandbox_server.grading.calibration import Calibration
 from sandbox_server.grading.carrying import refusal
 from sandbox_server.grading.confirming import Confirming
 from sandbox_server.grading.containers import Bounds, Containers
 from sandbox_server.grading.excerpts import excerpts
-from sandbox_server.grading.guard import RunnerFilePolicy, Screened, screen
+from sandbox_server.grading.guard import RunnerFilePolicy, ScreenedPatch, screen
 from sandbox_server.grading.reading import GitReading
 from sandbox_server.grading.supervised import read_texts
 from sandbox_server.grading.verdicts import ungraded
@@ -183,7 +183,7 @@ class Grading:
             ServiceError: from the last attempt.
 
         """
-        return (await self._attempts.run(instance, patch, altered=Altered(altered, focus, slots, slack, most_s))).run
+        return (await self._attempts.run(instance, patch, options=RunOptions(altered, focus, slots, slack, most_s))).run
 
     async def files_with(self, instance: TaskInstance, patch: bytes, paths: Iterable[str]) -> Mapping[str, bytes]:
         """The text files of bounded size among `paths`, as they are once `patch` is applied. Raises ServiceError."""
@@ -232,13 +232,13 @@ class Grading:
             return ungraded(request, VerdictName.INFRA, mask=True, cause=ungradable)
         return None
 
-    async def _screened(self, instance: TaskInstance, patch: bytes) -> Screened:
+    async def _screened(self, instance: TaskInstance, patch: bytes) -> ScreenedPatch:
         if instance.carried:
-            return Screened(patch, (), ())  # no diff, so there are no sections to read
+            return ScreenedPatch(patch, (), ())  # no diff, so there are no sections to read
         # In a thread: reading the largest patches takes a second.
         return await asyncio.to_thread(screen, patch, instance, self._runner_files)
 
-    async def _refused(self, request: GradeRequest, screened: Screened) -> Verdict | None:
+    async def _refused(self, request: GradeRequest, screened: ScreenedPatch) -> Verdict | None:
         """The verdict on a patch that is refused before any container is created; else None."""
         if screened.runner_files and self._runner_files == "refuse":
             cause = f"the patch touches the test runner's own files: {', '.join(screened.runner_files[:5])}"
@@ -249,7 +249,7 @@ class Grading:
             return None
         return replace(verdict, runner_files=screened.runner_files)
 
-    async def _tested(self, request: GradeRequest, screened: Screened) -> Verdict:
+    async def _tested(self, request: GradeRequest, screened: ScreenedPatch) -> Verdict:
         """The verdict of the tests, before any confirming run. Raises ServiceError."""
         instance = request.instance
         attempt = await self._attempts.run(instance, screened.patch, request.sid)

@@ -135,7 +135,7 @@ _OF_TESTS = re.compile(r"(?:^|[/_.-])(?:tests?|testing|runtests?|specs?)(?:[/_.-
 
 
 @dataclass(frozen=True, slots=True)
-class Screened:
+class ScreenedPatch:
     """A patch as the guard has read and, if so configured, cut it."""
 
     patch: bytes
@@ -146,7 +146,7 @@ class Screened:
     """The runner files and tests that were removed from `patch`."""
 
 
-def screen(patch: bytes, instance: TaskInstance, policy: RunnerFilePolicy) -> Screened:
+def screen(patch: bytes, instance: TaskInstance, policy: RunnerFilePolicy) -> ScreenedPatch:
     """Find the runner's own files in `patch`; with `strip`, remove their sections.
 
     A renamed file is removed with both its names. With `refuse`, the caller refuses the patch. `strip` also leaves out
@@ -161,12 +161,12 @@ def screen(patch: bytes, instance: TaskInstance, policy: RunnerFilePolicy) -> Sc
     runner_files = tuple(sorted(frozenset().union(*found.values())))
     replaced = allowed | instance.files.keys()
     if policy != "strip":
-        return Screened(patch, runner_files, ())
+        return ScreenedPatch(patch, runner_files, ())
     names = instance.fail_to_pass, instance.pass_to_pass
     folders = test_folders(chain(*names), tested | instance.files.keys(), gold)
     own = own_tests(sections, replaced, *names) | changed_inside(sections, folders, replaced)
     kept = b"".join(section.text for section in sections if not found[section] and not own & section.paths)
-    return Screened(kept, runner_files, tuple(sorted({*runner_files, *own})))
+    return ScreenedPatch(kept, runner_files, tuple(sorted({*runner_files, *own})))
 
 
 def _runner_paths(section: FileSection, shadows: frozenset[str], named: frozenset[str]) -> frozenset[str]:

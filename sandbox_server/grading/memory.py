@@ -28,7 +28,7 @@ class MemoryWatch:
             SandboxLost, EngineUnavailable.
 
         """
-        if await self._inspector.hit_its_memory(self._container_id):
+        if await self._inspector.hit_memory_limit(self._container_id):
             return True
         own = await self._inspector.kills_in(self._container_id)
         if own or (own is None and await self._more_than_limits()):

@@ -116,7 +116,7 @@ GIT_ENV = {"HOME": "/root", "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.d
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class ApplyResult:
     """The outcome of applying a patch."""
 
     tier: str
@@ -133,7 +133,7 @@ class Applied:
 
 async def apply_patch(
     sandbox: Sandbox, patch: bytes, files: Mapping[str, str], *, clear: Iterable[str], workdir: str, timeout_s: float
-) -> Applied:
+) -> ApplyResult:
     """Apply `patch` to the tree at `workdir`, as root; then remove the paths in `clear` and write `files`.
 
     `files` maps path to text. With an empty patch nothing is removed, but the files are placed. Paths are
@@ -163,13 +163,13 @@ async def apply_patch(
         raise InfrastructureError(f"the patch was not applied within {timeout_s:.0f} s")
     tiers = ("", *APPLY_COMMANDS, ACCEPT_COMMAND)
     if 0 <= (index := result.exit_code - _NO_TIER) < len(tiers):
-        return Applied(tiers[index], said)
+        return ApplyResult(tiers[index], said)
     match result.exit_code:
         case code if code == _REFUSED:
-            return Applied("", said, refused=True)
+            return ApplyResult("", said, refused=True)
         case code if code == _NOT_PLACED:
-            return Applied("", said, unplaced=said.rstrip("\n").rpartition("\n")[2])
+            return ApplyResult("", said, unplaced=said.rstrip("\n").rpartition("\n")[2])
         case code if code == _NO_ROOM:
-            return Applied("", said, no_room=True)
+            return ApplyResult("", said, no_room=True)
         case code:
             raise GraderBroken(f"no patch can be applied in this image (exit code {code}): {said[-300:]}")

@@ -64,7 +64,7 @@ def tells_of(log: str, test: str) -> bool:
     return test in log and re.search(rf"(?<!\w){re.escape(test)}(?!\w)", log) is not None
 
 
-def of(found: Mapping[str, set[str]], test: str) -> set[str]:
+def exceptions_of(found: Mapping[str, set[str]], test: str) -> set[str]:
     """The exceptions that `test` failed with, by `failures`.
 
     A name without a case stands for all cases of the test, a name cut at a blank for all cases that begin with it.
@@ -74,8 +74,8 @@ def of(found: Mapping[str, set[str]], test: str) -> set[str]:
     return {error for seen, errors in found.items() if seen == name or seen.startswith(begins) for error in errors}
 
 
-def right(log: str, tests: Iterable[str], reasons: Iterable[str]) -> bool:
+def failed_as_expected(log: str, tests: Iterable[str], reasons: Iterable[str]) -> bool:
     """Whether the tests failed by an assertion or one of `reasons`; also True if the log format is unknown."""
     found = failures(log)
-    seen = {error for test in tests for error in of(found, test)}
+    seen = {error for test in tests for error in exceptions_of(found, test)}
     return seen <= _ASSERTIONS.union(reasons) if seen else not found

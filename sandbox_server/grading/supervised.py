@@ -55,7 +55,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Supervised:
+class SupervisedRun:
     """The result of a supervised run."""
 
     stdout: Output
@@ -85,7 +85,7 @@ class Supervised:
 
 async def supervise(
     sandbox: Sandbox, plan: Plan, *, timeout_s: float, cwd: str, env: Mapping[str, str], keep_bytes: int
-) -> Supervised:
+) -> SupervisedRun:
     """Run `plan` as root without input; keep `keep_bytes` of each stream.
 
     Raises:
@@ -105,7 +105,7 @@ async def supervise(
     return _read(result, nonce, merged=plan.merged)
 
 
-def _read(result: ExecResult, nonce: str, *, merged: bool) -> Supervised:
+def _read(result: ExecResult, nonce: str, *, merged: bool) -> SupervisedRun:
     said = result.stderr.text()
     setup_log, begun, errors = said.partition(f"\n{nonce} begin\n")
     before, unplaced, path = said.rpartition(f"\n{nonce} unplaced ")
@@ -114,7 +114,7 @@ def _read(result: ExecResult, nonce: str, *, merged: bool) -> Supervised:
     exit_code = int(words[0]) if words and _STATUS.fullmatch(words[0]) else None
     if not ended:
         errors = code
-    return Supervised(
+    return SupervisedRun(
         result.stdout,
         "" if merged else errors,
         before if unplaced else setup_log,
@@ -162,7 +162,7 @@ def is_text(data: bytes) -> bool:
         return False
 
 
-def unplaced(run: Supervised) -> TestRun:
+def unplaced(run: SupervisedRun) -> TestRun:
     """The result when a test file could not be written."""
     cause = f"the tests' file {run.unplaced} cannot be written in the patched tree"
     return TestRun(VerdictName.NO_RESULTS, cause, 0, 0, exit_code=run.status, log_tail=run.setup_log[-4000:])

@@ -30,7 +30,7 @@ from sandbox_server.grading.altering import (
 from sandbox_server.grading.base import TestRun
 from sandbox_server.grading.data_units import units_of_data
 from sandbox_server.grading.odds import patterns
-from sandbox_server.grading.reasons import failures, of, right, tells_of
+from sandbox_server.grading.reasons import exceptions_of, failed_as_expected, failures, tells_of
 from sandbox_server.grading.run_gate import RunGate
 from sandbox_server.grading.stubbing import fix_changes, limited, read_fix, stub_passes
 from sandbox_server.grading.variants.base import WEAK, Unit, Variant
@@ -91,10 +91,10 @@ class VariantChecks:
         self._named = names_tests(instance)
         self._always: frozenset[str] = frozenset()
         """Tests that gold passes."""
-        self._told: frozenset[str] = frozenset()
+        self._in_log: frozenset[str] = frozenset()
         """F2P tests whose names appear in gold's log."""
         self._unbuilt: frozenset[str] = frozenset()
-        """Tests of `_told` that do not run at all on the unpatched tree: they fail there whatever they expect."""
+        """Tests of `_in_log` that do not run at all on the unpatched tree: they fail there whatever they expect."""
         self._gold_s = 0.0
 
     async def variants(self) -> Variants:
@@ -202,12 +202,12 @@ class VariantChecks:
         if empty.name is VerdictName.RESOLVED:
             return "the unpatched tree resolves it"
         self._always, self._gold_s = gold.passed, round(gold.timings_s.get("tests", 0.0), 2)
-        self._told = frozenset(test for test in self._instance.fail_to_pass if tells_of(gold.log, test))
-        self._unbuilt = frozenset(test for test in self._told if not tells_of(empty.log, test))
+        self._in_log = frozenset(test for test in self._instance.fail_to_pass if tells_of(gold.log, test))
+        self._unbuilt = frozenset(test for test in self._in_log if not tells_of(empty.log, test))
         if not self._named:
             # Tests that pass on the unpatched tree stay unaltered, as P2P do: the repository may hold their true text.
             seen = failures(empty.log)
-            failing = [unit for unit in self._units if of(seen, unit.name)]
+            failing = [unit for unit in self._units if exceptions_of(seen, unit.name)]
             self._units = failing or self._units
         return ""
 
@@ -244,7 +244,7 @@ class VariantChecks:
         bare = weak - {test for at in swapped & self._kept.keys() for test in self._units[at].tests}
         # A Python file that tests read may also be one that they import. It is altered only for tests without variants.
         data = [unit for unit in self._data if is_data(unit.path) or bare]
-        for unit in await units_of_data(data if weak else (), weak, self._always, self._told, gold):
+        for unit in await units_of_data(data if weak else (), weak, self._always, self._in_log, gold):
             met = [at for at in swapped & self._kept.keys() if set(unit.tests) & set(self._units[at].tests)]
             # A test must belong to one unit only. Of two, one could alter it while the other counts it as true.
             if all(set(self._units[at].tests) <= set(unit.tests) for at in met):
@@ -297,14 +297,16 @@ class VariantChecks:
             fails = not any(run.passed.intersection(unit.tests) for run in (gold, *(() if turned else empty)))
             # A test that did not run (the alteration changes its name, or its file does not build) fails with any code,
             # also with code that fakes results.
-            fails = fails and all(tells_of(gold.log, alias) for alias, test in unit.back.items() if test in self._told)
+            fails = fails and all(
+                tells_of(gold.log, alias) for alias, test in unit.back.items() if test in self._in_log
+            )
         else:
             # A unit must have a failure of its own in the log. If the log cannot be parsed, no other unit was altered,
             # and the exit code decides.
             fails = gold.name is VerdictName.UNRESOLVED and all(run.name is not VerdictName.RESOLVED for run in empty)
             seen = failures(gold.log)
-            fails = fails and (bool(of(seen, unit.name)) if seen and unit.name else True)
-        return fails and right(gold.log, (*(unit.aliases or unit.tests), unit.name), variant.reasons)
+            fails = fails and (bool(exceptions_of(seen, unit.name)) if seen and unit.name else True)
+        return fails and failed_as_expected(gold.log, (*(unit.aliases or unit.tests), unit.name), variant.reasons)
 
     async def _rehearse(self) -> str:
         """Run gold as patches will be judged: under a random half of the variants, then under the other half.

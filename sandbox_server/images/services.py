@@ -10,7 +10,9 @@ from sandbox_server.sandbox.base import ContainerSpec, Runtime
 from sandbox_server.sandbox.services import HealthCheck, ServiceSpec
 
 
-async def beside(spec: ContainerSpec, instance: TaskInstance, runtime: Runtime, built: BuiltImages) -> ContainerSpec:
+async def with_services(
+    spec: ContainerSpec, instance: TaskInstance, runtime: Runtime, built: BuiltImages
+) -> ContainerSpec:
     """`spec` with the services of a sandbox of `instance`, and with its health check.
 
     Raises:

@@ -20,7 +20,7 @@ from sandbox_server.images import carried
 from sandbox_server.images.built_images import BuiltImages
 from sandbox_server.images.preparing import REPOSITORY, Preparing
 from sandbox_server.images.repository_images import LEFT_OUT_LABEL, RepositoryImages
-from sandbox_server.images.services import beside, service_specs
+from sandbox_server.images.services import service_specs, with_services
 from sandbox_server.sandbox.base import ContainerSpec, ImageInfo, Limits, Role, Runtime, Sandbox
 from sandbox_server.sandbox.egress import allowing
 
@@ -156,15 +156,15 @@ class Workspaces:
             egress=allowing(own.allowed),
             limits=replace(self._limits, **{name: value for name, value in named.items() if value is not None}),
         )
-        return await self.beside(spec, instance)
+        return await self.with_services(spec, instance)
 
-    async def beside(self, spec: ContainerSpec, instance: TaskInstance) -> ContainerSpec:
+    async def with_services(self, spec: ContainerSpec, instance: TaskInstance) -> ContainerSpec:
         """`spec` with the services of a sandbox of `instance` and its health check; makes the services' images.
 
         Raises:
             ImageUnavailable, EngineUnavailable.
         """
-        return await beside(spec, instance, self._runtime, self._built)
+        return await with_services(spec, instance, self._runtime, self._built)
 
     async def _base(self, instance: TaskInstance) -> ImageInfo:
         own = instance.sandbox

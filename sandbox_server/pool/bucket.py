@@ -8,7 +8,7 @@ from typing import NamedTuple
 from sandbox_server.sandbox.base import ContainerSpec, Sandbox
 
 
-class Taken(NamedTuple):
+class TakenContainer(NamedTuple):
     """A container that now belongs to a session."""
 
     sid: str
@@ -33,7 +33,7 @@ class BucketView:
 
 
 @dataclass(slots=True)
-class Parked:
+class ParkedContainer:
     """A ready container that no start has taken."""
 
     sid: str
@@ -46,8 +46,8 @@ class PoolBucket:
     """All containers of one kind that are no session yet, and the starts that wait for one."""
 
     spec: ContainerSpec
-    parked: deque[Parked] = field(default_factory=deque)
-    waiters: deque[asyncio.Future[Taken]] = field(default_factory=deque)
+    parked: deque[ParkedContainer] = field(default_factory=deque)
+    waiters: deque[asyncio.Future[TakenContainer]] = field(default_factory=deque)
     making: set[str] = field(default_factory=set)
 
     def sids(self) -> list[str]:

@@ -21,7 +21,7 @@ from operator import itemgetter
 
 from sandbox_server import clock, telemetry
 from sandbox_server.errors import ServiceError
-from sandbox_server.pool.bucket import BucketView, Parked, PoolBucket, Taken
+from sandbox_server.pool.bucket import BucketView, ParkedContainer, PoolBucket, TakenContainer
 from sandbox_server.pool.fair_queue import FairQueue, Ticket
 from sandbox_server.pool.host_memory import available_mb
 from sandbox_server.sandbox.base import ContainerSpec, Runtime, Sandbox
@@ -80,7 +80,7 @@ class Pool:
 
     # ---- for starts
 
-    async def take(self, spec: ContainerSpec, ticket: Ticket | None = None) -> Taken:
+    async def take(self, spec: ContainerSpec, ticket: Ticket | None = None) -> TakenContainer:
         """Take a container of `spec`, ready to run actions; the pool sets its sid and deadline.
 
         A parked container, or one being made that no start waits for, is taken without queueing. Otherwise a container
@@ -105,7 +105,7 @@ class Pool:
         finally:
             self.queue.release(ticket.run)
 
-    async def _parked(self, spec: ContainerSpec) -> Taken | None:
+    async def _parked(self, spec: ContainerSpec) -> TakenContainer | None:
         """The next healthy parked container; unhealthy and too old ones are removed."""
         while (bucket := self._bucket(spec)).parked:
             parked = bucket.parked.popleft()
@@ -118,14 +118,14 @@ class Pool:
                 raise
             if well:
                 telemetry.POOL_TAKES.labels("warm").inc()
-                return Taken(parked.sid, parked.sandbox, True)
+                return TakenContainer(parked.sid, parked.sandbox, True)
             telemetry.POOL_TAKES.labels("dead").inc()
             self._remove(parked.sandbox)
         return None
 
-    async def _wait(self, bucket: PoolBucket) -> Taken:
+    async def _wait(self, bucket: PoolBucket) -> TakenContainer:
         """Wait for the next container made in the bucket; begin one if fewer are being made than starts wait."""
-        waiter: asyncio.Future[Taken] = asyncio.get_running_loop().create_future()
+        waiter: asyncio.Future[TakenContainer] = asyncio.get_running_loop().create_future()
         bucket.waiters.append(waiter)
         if len(bucket.making) < len(bucket.waiters):
             self._begin(bucket, ahead=False)
@@ -134,7 +134,7 @@ class Pool:
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled() and not waiter.exception():
                 sid, sandbox, _ = waiter.result()
-                self._place(bucket.spec, Parked(sid, sandbox, time.monotonic()))
+                self._place(bucket.spec, ParkedContainer(sid, sandbox, time.monotonic()))
             raise
         finally:
             if waiter in bucket.waiters:
@@ -298,19 +298,19 @@ class Pool:
         else:
             for stage, seconds in sandbox.boot_s.items():
                 telemetry.START_SECONDS.labels(stage).observe(seconds)
-            self._place(bucket.spec, Parked(sid, sandbox, time.monotonic()))
+            self._place(bucket.spec, ParkedContainer(sid, sandbox, time.monotonic()))
         finally:
             bucket.making.discard(sid)
             self._ahead -= ahead
             self._changed.set()
 
-    def _place(self, spec: ContainerSpec, made: Parked) -> None:
+    def _place(self, spec: ContainerSpec, made: ParkedContainer) -> None:
         """Give the container to the start that waits longest, else park it, else remove it."""
         bucket = self._bucket(spec)  # `_tidy` may have removed an idle bucket meanwhile
         while bucket.waiters:
             waiter = bucket.waiters.popleft()
             if not waiter.done():
-                waiter.set_result(Taken(made.sid, made.sandbox, False))
+                waiter.set_result(TakenContainer(made.sid, made.sandbox, False))
                 return
         if self._closed or bucket.spec.services or self._count() >= min(self._config.size, self._room()):
             self._remove(made.sandbox)

@@ -19,7 +19,7 @@ _MOST_BYTES = 128 << 10
 """Limit on the bytes that one call of `events` reads, some 4,000 events."""
 
 
-class Happened(IntFlag):
+class EventMask(IntFlag):
     """IN_*: one of them is in each event."""
 
     WRITTEN = 0x2
@@ -33,14 +33,14 @@ class Happened(IntFlag):
 
 _FOLDER_EVENTS = 0x3C6
 _ONLY_FOLDERS = 0x01000000
-_TOLD = _FOLDER_EVENTS | Happened.UNWATCHED
+_TOLD = _FOLDER_EVENTS | EventMask.UNWATCHED
 
 
 class Event(NamedTuple):
     """Something that happened to `name` in a watched folder."""
 
     watch: int
-    what: Happened
+    mask: EventMask
     name: bytes
 
 
@@ -75,7 +75,7 @@ class Inotify:
             while at < len(data):
                 watch, mask, _, length = _HEAD.unpack_from(data, at)
                 at += _HEAD.size + length
-                yield Event(watch, Happened(mask & _TOLD), data[at - length : at].rstrip(b"\0"))
+                yield Event(watch, EventMask(mask & _TOLD), data[at - length : at].rstrip(b"\0"))
 
 
 def _called(function: Callable[..., int], *arguments: object) -> int:

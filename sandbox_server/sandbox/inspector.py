@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from sandbox_server.sandbox.tree import Tree
 
 FILES = "/sandbox-files"
-"""Path at which `ContainerInspector.beside` mounts the other container's root."""
+"""Path at which `ContainerInspector.create_reader` mounts the other container's root."""
 
 
 _SAME = 0.999
@@ -28,7 +28,7 @@ class CurrentLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ContainerDetails:
     """An existing container, running or not."""
 
     image: str
@@ -44,7 +44,7 @@ class Seen:
     limits: CurrentLimits | None = None
     """None: the engine does not say."""
 
-    def lowered(self, given: Limits) -> str:
+    def lowered_limits(self, given: Limits) -> str:
         """Which limits are lower than the container was `given`, in one sentence; "" for none."""
         if self.limits is None:
             return ""
@@ -83,22 +83,22 @@ class ContainerInspector(Protocol):
         """False if the OCI runtime keeps a container's writes to itself; they are then visible only from inside."""
         ...
 
-    async def see(self, container_id: str) -> Seen:
+    async def inspect(self, container_id: str) -> ContainerDetails:
         """Return its state. Raises SandboxLost if the engine has no such container; EngineUnavailable."""
         ...
 
-    async def still(self, container_id: str) -> Seen:
-        """Stop everything in it, by freezing or killing; its files are kept. Raises as `see`."""
+    async def freeze_or_kill(self, container_id: str) -> ContainerDetails:
+        """Stop everything in it, by freezing or killing; its files are kept. Raises as `inspect`."""
         ...
 
     async def usage(self, container_id: str) -> Usage:
-        """CPU and memory of a running or frozen container. Raises as `see`; SandboxLost also if it has ended."""
+        """CPU and memory of a running or frozen container. Raises as `inspect`; SandboxLost also if it has ended."""
         ...
 
-    async def hit_its_memory(self, container_id: str) -> bool:
+    async def hit_memory_limit(self, container_id: str) -> bool:
         """Whether a process of it was killed at its memory limit; False if the engine does not report it.
 
-        Raises as `see`.
+        Raises as `inspect`.
         """
         ...
 
@@ -109,7 +109,7 @@ class ContainerInspector(Protocol):
     async def kills_in(self, container_id: str) -> int | None:
         """Processes of it killed for lack of memory, the container's or the host's; None if that is not known here.
 
-        Raises as `see`.
+        Raises as `inspect`.
         """
         ...
 
@@ -121,8 +121,8 @@ class ContainerInspector(Protocol):
         """
         ...
 
-    async def changed(self, container_id: str) -> ChangedPaths | None:
-        """Paths that differ from the image; None if this cannot be found out cheaply from here. Raises as `see`.
+    async def changed_paths(self, container_id: str) -> ChangedPaths | None:
+        """Paths that differ from the image; None if this cannot be found out cheaply from here. Raises as `inspect`.
 
         Unchanged paths may be among them, and paths that the engine itself mounts or writes. The container may run.
         """
@@ -132,11 +132,11 @@ class ContainerInspector(Protocol):
         """The files of a running container, for use on a thread; the caller closes it.
 
         Raises:
-            NotShown: this server cannot reach them. As `see`.
+            HostAccessFailed: this server cannot reach them. As `inspect`.
         """
         ...
 
-    async def beside(self, container_id: str, spec: ContainerSpec, *, folder: str) -> Sandbox:
+    async def create_reader(self, container_id: str, spec: ContainerSpec, *, folder: str) -> Sandbox:
         """Create a container by `spec` that has the other container's files, at rest, below FILES.
 
         If they cannot be mounted, `folder` is copied instead, up to the number of bytes that a session may write. Links

@@ -24,7 +24,7 @@ _ENGINES = (b"proc", b"sys", b"dev", b"run", b"etc")  # folders mounted there ar
 _SPLIT = ("redirect_dir", "index")  # with either option, an upper folder alone does not name all changed paths
 
 
-class NotShown(Exception):
+class HostAccessFailed(Exception):
     """The files of the container cannot be accessed from here, or not reliably."""
 
 
@@ -148,17 +148,17 @@ class Tree:
     """The files of one container while it runs. Call `close` at the end."""
 
     def __init__(self, pid: int, container_id: str) -> None:
-        """`pid`: the host's number of the container's first process. Raises NotShown."""
+        """`pid`: the host's number of the container's first process. Raises HostAccessFailed."""
         self._opened: list[Folders] = []
         try:
             self._process = os.open(f"/proc/{pid}", _FOLDER)
         except OSError as error:
-            raise NotShown(f"process {pid}: {error}") from error
+            raise HostAccessFailed(f"process {pid}: {error}") from error
         try:
             self._open(container_id)
         except (OSError, ValueError, LookupError) as error:
             self.close()
-            raise NotShown(str(error)) from error
+            raise HostAccessFailed(str(error)) from error
         except BaseException:
             self.close()
             raise
@@ -166,18 +166,18 @@ class Tree:
     def _open(self, container_id: str) -> None:
         # A descriptor of /proc/PID stays with this process. If it has ended and its number is reused, reads fail.
         if container_id not in self._proc("cgroup"):
-            raise NotShown("the process is not the container's")
+            raise HostAccessFailed("the process is not the container's")
         if self._proc("uid_map").split() != _EVERY_ID or self._proc("gid_map").split() != _EVERY_ID:
-            raise NotShown("the container has other users than this host")
+            raise HostAccessFailed("the container has other users than this host")
         mounts = [line.partition(" - ") for line in self._proc("mountinfo").splitlines()]
         points = {_unescaped(before.split(" ")[4]): after for before, _, after in mounts}
         kind, _, options = points[b"/"].split(" ", 2)
         settings = options.rpartition(" ")[2].split(",")
         if kind != "overlay" or not plain_overlay() or any(f"{name}=on" in settings for name in _SPLIT):
-            raise NotShown("the container's root is not a plain overlay")
+            raise HostAccessFailed("the container's root is not a plain overlay")
         upper = next(word.removeprefix("upperdir=") for word in settings if word.startswith("upperdir="))
         if not upper.startswith("/"):
-            raise NotShown("the engine does not say where the container's files are")
+            raise HostAccessFailed("the engine does not say where the container's files are")
         self.mounts = frozenset(points) - {b"/", b"/dev/shm"}
         """Paths that the engine mounts; they are not the container's own."""
         self.files = self._folders(os.open("root", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._process))

@@ -23,7 +23,7 @@ from sandbox_server.errors import (
 )
 from sandbox_server.records import PatchRecord, SessionRecord
 from sandbox_server.sandbox.base import ContainerSpec, ExecResult, Limits, Role, Runtime, Sandbox
-from sandbox_server.sandbox.inspector import FILES, FolderUnreadable, Seen
+from sandbox_server.sandbox.inspector import FILES, ContainerDetails, FolderUnreadable
 from sandbox_server.scoring import task_artifacts
 from sandbox_server.tasks import TaskSet
 
@@ -125,9 +125,9 @@ class Captures:
                     timeout_s = _PATIENCE * self._timeout_s
         if failure.starved:
             raise SandboxLost(f"the host was too slow to take its changes: {failure.why}")
-        seen = await self._inspector.see(container_id)
+        details = await self._inspector.inspect(container_id)
         try:
-            await self._control(seen, instance, self._timeout_s / _MARGIN if failure.timed_out else self._timeout_s)
+            await self._control(details, instance, self._timeout_s / _MARGIN if failure.timed_out else self._timeout_s)
         except _Failed as error:
             why = f"its changes could not be taken: {failure.why}; nor could the unchanged tree: {error.why}"
             raise SandboxLost(why) if failure.timed_out else InfrastructureError(why) from error
@@ -146,18 +146,18 @@ class Captures:
         workdir = instance.sandbox.workdir
         if not self._inspector.sees_files:
             sandbox = await self._runtime.attach(container_id)
-            since = (await self._inspector.see(container_id)).created_at if instance.carried else "@0"
+            since = (await self._inspector.inspect(container_id)).created_at if instance.carried else "@0"
             return self._of(await self._run(sandbox, instance, "", since, timeout_s), workdir)
-        sandbox, seen = await self._beside(container_id, sid, workdir)
+        sandbox, details = await self._create_reader(container_id, sid, workdir)
         try:
-            result = await self._run(sandbox, instance, FILES, seen.created_at, timeout_s)
+            result = await self._run(sandbox, instance, FILES, details.created_at, timeout_s)
             if result.timed_out:
                 await self._check_cpu(sandbox, timeout_s)
             taken = self._of(result, workdir)
         finally:
             self._remove_later(sandbox)
         # while a container is removed, its files vanish one by one and look like the agent's deletions: check again
-        await self._inspector.see(container_id)
+        await self._inspector.inspect(container_id)
         return taken
 
     async def _check_cpu(self, reader: Sandbox, timeout_s: float) -> None:
@@ -172,11 +172,13 @@ class Captures:
                 why = f"in {timeout_s:g} s it got {used_s:.1f} s of CPU (SANDBOX_POSTPROCESS_TIMEOUT_S)"
                 raise _Failed(why, timed_out=True, starved=True)
 
-    async def _beside(self, container_id: str, sid: str, workdir: str) -> tuple[Sandbox, Seen]:
-        seen = await self._inspector.see(container_id)
-        making = asyncio.create_task(self._inspector.beside(container_id, self._spec(seen, sid), folder=workdir))
+    async def _create_reader(self, container_id: str, sid: str, workdir: str) -> tuple[Sandbox, ContainerDetails]:
+        details = await self._inspector.inspect(container_id)
+        making = asyncio.create_task(
+            self._inspector.create_reader(container_id, self._spec(details, sid), folder=workdir)
+        )
         try:
-            sandbox, stilled = await asyncio.gather(making, self._inspector.still(container_id))
+            sandbox, stopped = await asyncio.gather(making, self._inspector.freeze_or_kill(container_id))
         except BaseException as error:
             making.cancel()
             with suppress(asyncio.CancelledError, ServiceError, FolderUnreadable):
@@ -184,25 +186,25 @@ class Captures:
             if isinstance(error, FolderUnreadable):
                 raise _Failed(error.why) from error
             raise
-        if seen.running and not stilled.running:
+        if details.running and not stopped.running:
             # the mount may show the empty folder that the container's end left; the next attempt copies the files
             self._remove_later(sandbox)
             raise _Failed("its container ended meanwhile")
-        return sandbox, seen
+        return sandbox, details
 
-    async def _control(self, seen: Seen, instance: TaskInstance, timeout_s: float) -> None:
+    async def _control(self, details: ContainerDetails, instance: TaskInstance, timeout_s: float) -> None:
         """Read the image's unchanged tree in the same way. Raises _Failed if that fails too."""
         workdir = instance.sandbox.workdir
-        sandbox = await self._runtime.create(self._spec(seen, ""))
+        sandbox = await self._runtime.create(self._spec(details, ""))
         try:
-            self._of(await self._run(sandbox, instance, "", seen.created_at, timeout_s), workdir)
+            self._of(await self._run(sandbox, instance, "", details.created_at, timeout_s), workdir)
         finally:
             self._remove_later(sandbox)
 
-    def _spec(self, seen: Seen, sid: str) -> ContainerSpec:
+    def _spec(self, details: ContainerDetails, sid: str) -> ContainerSpec:
         deadline = clock.today() + timedelta(seconds=(_PATIENCE + 1) * self._timeout_s + 60)
         return ContainerSpec(
-            seen.image, Role.PREPARE, sid, deadline, limits=_LIMITS, cpu_shares=self._cpu_shares, with_shell=False
+            details.image, Role.PREPARE, sid, deadline, limits=_LIMITS, cpu_shares=self._cpu_shares, with_shell=False
         )
 
     async def _run(

@@ -38,7 +38,7 @@ from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.redis_reconciler import RedisReconciler
 from sandbox_server.sessions.regular_checkpoints import RegularCheckpoints
 from sandbox_server.sessions.restoring import Restoring
-from sandbox_server.sessions.running import ActionRun, Ran, Running
+from sandbox_server.sessions.running import ActionOutcome, ActionRun, Running
 from sandbox_server.sessions.sleeping import Sleeping
 from sandbox_server.state.turns import Turn
 
@@ -287,8 +287,8 @@ class Acting:
         return _answer(action, asked)
 
     async def _interruptible(
-        self, sandbox: Sandbox, record: SessionRecord, action: Coroutine[None, None, Ran], tool: str
-    ) -> Ran:
+        self, sandbox: Sandbox, record: SessionRecord, action: Coroutine[None, None, ActionOutcome], tool: str
+    ) -> ActionOutcome:
         """The result of the action, which may be cut off by `interrupt`."""
         # runs in the caller's task: a task of its own would cost 3 % of an action's CPU time
         task = self._now[record.sid] = cast(asyncio.Task[object], asyncio.current_task())
@@ -323,7 +323,7 @@ class Acting:
         )
 
 
-def _observation(ran: Ran, told: str) -> str:
+def _observation(ran: ActionOutcome, told: str) -> str:
     """The observation as the journal keeps it: a text, or the JSON of a batch or reply. `told`: notices before it."""
     notice = told.rstrip("\n")
     if ran.batch is not None:
@@ -342,15 +342,15 @@ def _answer(action: ActionRecord, asked: _Asked) -> ActionAnswer:
     )
 
 
-def _cut_off(record: SessionRecord, tool: str, text: str) -> Ran:
+def _cut_off(record: SessionRecord, tool: str, text: str) -> ActionOutcome:
     """The result of an action that was interrupted at an unknown point."""
     observation = Observation("" if tool in NO_TEXTS else text, outcome="interrupted")
     if tool == EXEC:
-        return Ran(observation, tool, record.talk_turns, BatchOutcome(None))
+        return ActionOutcome(observation, tool, record.talk_turns, BatchOutcome(None))
     if tool:
         error = {"code": ActionInterrupted.code, "detail": text or "the service was interrupted while this was done"}
-        return Ran(observation, tool, record.talk_turns, reply={"error": error})
-    return Ran(observation, "none", record.talk_turns)
+        return ActionOutcome(observation, tool, record.talk_turns, reply={"error": error})
+    return ActionOutcome(observation, "none", record.talk_turns)
 
 
 def _summed(so_far: Mapping[str, float], seconds: Mapping[str, float]) -> Mapping[str, float]:

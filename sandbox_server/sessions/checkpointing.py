@@ -124,9 +124,9 @@ class Checkpointing:
         _refuse(instance)
         began = time.monotonic()
         prepared = await self._workspaces.prepared(instance)
-        async with self._checkpoints.writing() as writing:
-            left_out = await capture(sandbox, self._inspector, writing, timeout_s=self._config.checkpoint_timeout_s)
-            await writing.add(Part.UNDO, await self._data.store.history(record.sid, record.container_id).export())
+        async with self._checkpoints.writer() as writer:
+            left_out = await capture(sandbox, self._inspector, writer, timeout_s=self._config.checkpoint_timeout_s)
+            await writer.add(Part.UNDO, await self._data.store.history(record.sid, record.container_id).export())
             checkpoint = Checkpoint(
                 sid=of or record.sid,
                 seq=record.actions,
@@ -137,7 +137,7 @@ class Checkpointing:
                 notice=record.notice,
                 untold=record.differences,
             )
-            checkpoint = await self._checkpoints.keep(writing, checkpoint)
+            checkpoint = await self._checkpoints.keep(writer, checkpoint)
         if self._shared is not None:
             self._shared.save(checkpoint)
         telemetry.CHECKPOINT_SECONDS.labels("take").observe(time.monotonic() - began)
@@ -199,8 +199,8 @@ class Checkpointing:
         """Bring a fresh container, and the undo history of `record.sid`, to the state of the origin.
 
         Raises:
-            Damaged: the checkpoint is incomplete. NotForkable, SandboxDiskFull, StateUnavailable, SandboxLost,
-            EngineUnavailable.
+            CheckpointDamaged: the checkpoint is incomplete. NotForkable, SandboxDiskFull, StateUnavailable,
+            SandboxLost, EngineUnavailable.
         """
         began = time.monotonic()
         checkpoint, history = origin.checkpoint, self._data.store.history(record.sid, sandbox.container_id)

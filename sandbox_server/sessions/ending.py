@@ -132,7 +132,7 @@ class Ending:
     async def _end_box(self, box: SessionRecord, reason: str) -> SessionRecord | None:
         """End a box without a capture; a box of a dead node is lost."""
         if not self._ownership.is_here(box):
-            await self._ownership.nobodys(box)
+            await self._ownership.check_owner_dead(box)
             return await self.lose(box.sid, f"its host {box.node} died")
         async with self._data.store.lock(box.sid, self._config.command_timeout_s):
             record = await self._data.store.session(box.sid)
@@ -147,7 +147,7 @@ class Ending:
     async def _take_over(self, record: SessionRecord, wait_s: float) -> None:
         """Make it possible to end another node's session here: restore it, unless its patch is stored."""
         if await self._data.history.patch(record.sid) is not None:
-            await self._ownership.nobodys(record)
+            await self._ownership.check_owner_dead(record)
         elif not await self._restoring.restore(record, wait_s=wait_s):
             raise SessionBusy(f"Session {record.sid} is being restored, its host died; waited {wait_s:g} s, ask again.")
 
@@ -170,7 +170,8 @@ class Ending:
             if await self._reconciler.reconcile(sid, lost=record.container_id):
                 raise StateUnavailable(f"Redis had an older copy of session {sid}, which is put right; ask again")
             if not self._ownership.is_here(record):
-                await self._ownership.nobodys(record)  # if that node is alive, the session has another container now
+                # if that node is alive, the session has another container now
+                await self._ownership.check_owner_dead(record)
             if not record.kind.is_rollout or not self._ownership.is_here(record):
                 return await self._lose(record, cause)
             if await self._localizes(record) and not await self._is_there(record):
@@ -191,7 +192,7 @@ class Ending:
 
     async def _is_there(self, record: SessionRecord) -> bool:
         with suppress(SandboxLost):
-            await self._runtime.inspector.see(record.container_id)
+            await self._runtime.inspector.inspect(record.container_id)
             return True
         return False
 

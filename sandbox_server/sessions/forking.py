@@ -14,7 +14,7 @@ from sandbox_server import telemetry
 from sandbox_server.catalogue.insight.listing import Listing
 from sandbox_server.catalogue.insight.records import SessionWithVerdict
 from sandbox_server.catalogue.instance import TaskInstance
-from sandbox_server.checkpoints.store import Damaged
+from sandbox_server.checkpoints.store import CheckpointDamaged
 from sandbox_server.errors import InfrastructureError, ServiceError, UnknownSession
 from sandbox_server.images.workspaces import Workspaces
 from sandbox_server.records import SessionRecord
@@ -93,7 +93,7 @@ class Forking:
 
     async def _undamaged(self, parent: SessionRecord, instance: TaskInstance, n: int, at: int | None) -> Started:
         for attempt in range(_DAMAGED + 1):
-            with suppress(Damaged):
+            with suppress(CheckpointDamaged):
                 return await self._fork(parent, instance, n, at, anew=attempt == _DAMAGED)
         raise InfrastructureError(
             f"{_DAMAGED + 1} checkpoints were damaged; look at the disk of SANDBOX_DATA_DIR, and send the request again"

@@ -46,7 +46,7 @@ class RedisReconciler:
         if known is None or not self._goes_on(known) or known.container_id == record.container_id:
             return False
         try:
-            await self._runtime.inspector.see(record.container_id)
+            await self._runtime.inspector.inspect(record.container_id)
         except SandboxLost:
             return True
         return False

@@ -12,7 +12,7 @@ _SHOWN = 5  # differences named in a notice
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class ReplayResult:
     """The result of a replay."""
 
     count: int
@@ -31,7 +31,7 @@ class Replay:
 
     async def run(
         self, sandbox: Sandbox, record: SessionRecord, instance: TaskInstance, actions: Sequence[ActionRecord]
-    ) -> Replayed:
+    ) -> ReplayResult:
         """Run `actions`, which follow the state of `record`; edits are added to the undo history of its sid.
 
         Raises as `Running.run`.
@@ -46,7 +46,7 @@ class Replay:
             if (now.outcome, now.exit_code) != (action.outcome, action.exit_code):
                 before, after = (_end(end.outcome, end.exit_code) for end in (action, now))
                 differences.append(f"action {action.seq}: {after} instead of {before}")
-        return Replayed(len(actions), differences, talked.talk_turns)
+        return ReplayResult(len(actions), differences, talked.talk_turns)
 
 
 def how_they_ended(differences: Sequence[str]) -> str:

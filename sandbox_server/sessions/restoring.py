@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 from sandbox_server import clock, telemetry
 from sandbox_server.catalogue.instance import TaskInstance
-from sandbox_server.checkpoints.store import Damaged
+from sandbox_server.checkpoints.store import CheckpointDamaged
 from sandbox_server.errors import NotForkable, SandboxLost, ServiceError, StateUnavailable, UnknownInstance
 from sandbox_server.fleet.ownership import Ownership
 from sandbox_server.fleet.placement import Placement
@@ -71,13 +71,13 @@ class Restoring:
         Returns False if this is not done within `wait_s` seconds; the restore continues.
 
         Raises:
-            OwnedElsewhere, NodeUnreachable: as `Ownership.nobodys`; or another node is a better place for it.
+            OwnedElsewhere, NodeUnreachable: as `Ownership.check_owner_dead`; or another node is a better place for it.
             SandboxLost: it cannot be restored; the caller ends it. Other ServiceErrors: retry.
 
         """
         task = self._under_way.get(record.sid)
         if task is None:
-            await self._ownership.nobodys(record)
+            await self._ownership.check_owner_dead(record)
             instance = await self._instance(record)
             await self._placement.settle(instance)
             task = self._under_way.get(record.sid)  # another request may have started it meanwhile
@@ -156,7 +156,7 @@ class Restoring:
     ) -> RestoreResult:
         """As `_anew`, but uses an older checkpoint if one is damaged, and at last none: then all actions run again."""
         for _ in range(_DAMAGED):
-            with suppress(Damaged):
+            with suppress(CheckpointDamaged):
                 return await self._anew(record, await self._checkpointing.origin(record, instance, actions, whole=True))
         return await self._anew(record, Origin(record, instance, actions, undone=record.undone))
 

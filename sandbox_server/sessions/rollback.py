@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from sandbox_server import telemetry
 from sandbox_server.actions.base import Observation
 from sandbox_server.catalogue.instance import TaskInstance
-from sandbox_server.checkpoints.store import Damaged
+from sandbox_server.checkpoints.store import CheckpointDamaged
 from sandbox_server.errors import ActionInterrupted, MalformedRequest, NotForkable, ServiceError
 from sandbox_server.images.workspaces import Workspaces
 from sandbox_server.records import SessionRecord
@@ -18,7 +18,7 @@ from sandbox_server.scoring.journals import ROLLBACK, Journals, undone_ranges
 from sandbox_server.sessions.acting import Acting
 from sandbox_server.sessions.checkpointing import Checkpointing
 from sandbox_server.sessions.data import SessionData
-from sandbox_server.sessions.running import ActionRun, Ran, Running
+from sandbox_server.sessions.running import ActionOutcome, ActionRun, Running
 from sandbox_server.starts.log import SessionLog
 from sandbox_server.starts.starts import GRACE_S
 
@@ -26,7 +26,7 @@ log = telemetry.logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class RolledBack:
+class RollbackResult:
     """The result of a rollback."""
 
     to: int
@@ -59,7 +59,7 @@ class Rollback:
         self._journals = Journals(data.store, data.history)
         running.serve(ROLLBACK, self._run)
 
-    async def rollback(self, sid: str, to: int, *, idempotency_key: str = "") -> RolledBack:
+    async def rollback(self, sid: str, to: int, *, idempotency_key: str = "") -> RollbackResult:
         """Return the session to the state after action `to`; 0: before the first one.
 
         The next action has the number after the rollback's own. Requests with the same `idempotency_key` roll back
@@ -83,17 +83,17 @@ class Rollback:
             self._log.add(now)  # the record in SQL is from the start of the session, with another container
         if before is not None:  # otherwise the reaper finds it
             await self._remove(before.container_id, but=sid)
-        return RolledBack(to, answer.seq, str(reply["differs"]))
+        return RollbackResult(to, answer.seq, str(reply["differs"]))
 
-    async def _run(self, action: ActionRun) -> Ran:
+    async def _run(self, action: ActionRun) -> ActionOutcome:
         to = int(json.loads(action.content)["to"])
         try:
             return await self._anew(action.record, action.instance, to)
         except (MalformedRequest, NotForkable) as error:
             reply = {"error": {"code": error.code, "detail": error.detail}}
-            return Ran(Observation("", outcome="refused"), ROLLBACK, action.record.talk_turns, reply=reply)
+            return ActionOutcome(Observation("", outcome="refused"), ROLLBACK, action.record.talk_turns, reply=reply)
 
-    async def _anew(self, record: SessionRecord, instance: TaskInstance, to: int) -> Ran:
+    async def _anew(self, record: SessionRecord, instance: TaskInstance, to: int) -> ActionOutcome:
         """Restore the state after action `to` in a new container; the journal entry makes it the container of the
         session.
         """
@@ -109,7 +109,7 @@ class Rollback:
             then = await self._checkpointing.restore(replace(record, sid=scratch), made, origin)
             undo = await self._data.store.history(scratch, made.container_id).export()
             await self._data.store.history(record.sid, made.container_id).put(undo)
-        except Damaged as error:
+        except CheckpointDamaged as error:
             await asyncio.shield(self._remove(made.container_id))
             raise NotForkable(f"a checkpoint was damaged and is removed; send the request again ({error})") from error
         except BaseException:
@@ -130,7 +130,7 @@ class Rollback:
         }
         reply = {"to": to, "differs": notice}
         log.info("rolled back", sid=record.sid, to=to, seq=record.actions + 1)
-        return Ran(Observation("", outcome="done"), ROLLBACK, then.talk_turns, reply=reply, changes=changes)
+        return ActionOutcome(Observation("", outcome="done"), ROLLBACK, then.talk_turns, reply=reply, changes=changes)
 
     async def _remove(self, container_id: str, *, but: str = "") -> None:
         """Remove a container unless it is the present one of the session `but`; the reaper removes what stays."""

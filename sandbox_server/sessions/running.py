@@ -23,7 +23,7 @@ _READ_AT_ONCE = 1 << 14  # characters of an answer, which takes a microsecond ea
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class ActionOutcome:
     """The result of an action, before it is journaled."""
 
     observation: Observation
@@ -55,7 +55,7 @@ class ActionRun:
     """Stage -> its duration; each runner adds its own stages."""
 
 
-Runner = Callable[[ActionRun], Coroutine[None, None, Ran]]
+Runner = Callable[[ActionRun], Coroutine[None, None, ActionOutcome]]
 
 
 class Running:
@@ -89,7 +89,7 @@ class Running:
         """The runner for actions of this tool."""
         return self._runners.get(tool, self.run)
 
-    async def run(self, action: ActionRun) -> Ran:
+    async def run(self, action: ActionRun) -> ActionOutcome:
         """Run a policy's text by its dialect and tool.
 
         Raises:
@@ -113,7 +113,7 @@ class Running:
                 parsed = await asyncio.to_thread(answer_reply, parsed, content, asked)
         if isinstance(parsed, Say):
             said = Observation(parsed.text, outcome=parsed.code)
-            return Ran(said, "none", record.talk_turns + parsed.is_talk)
+            return ActionOutcome(said, "none", record.talk_turns + parsed.is_talk)
         context = ToolContext(
             sandbox=action.sandbox,
             instance=instance,
@@ -126,12 +126,12 @@ class Running:
         )
         observation = await self._tools[parsed.tool].run(parsed, context)
         action.seconds["run"] = time.monotonic() - parsed_at
-        return Ran(observation, parsed.tool, record.talk_turns)
+        return ActionOutcome(observation, parsed.tool, record.talk_turns)
 
-    async def run_batch(self, action: ActionRun) -> Ran:
+    async def run_batch(self, action: ActionRun) -> ActionOutcome:
         """As `run`, for a batch (its content by `batch_json.content_of`)."""
         began = time.monotonic()
         commands = batch_json.commands_of(action.content)
         results = await self.batches.run(action.sandbox, action.instance, commands, timeout_s=action.timeout_s)
         action.seconds["run"] = time.monotonic() - began
-        return Ran(observed("", results), EXEC, action.record.talk_turns, BatchOutcome(tuple(results)))
+        return ActionOutcome(observed("", results), EXEC, action.record.talk_turns, BatchOutcome(tuple(results)))

@@ -11,7 +11,7 @@ from dataclasses import replace
 from sandbox_server import clock, telemetry
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.checkpoints.checkpoint import Checkpoint
-from sandbox_server.checkpoints.store import Damaged
+from sandbox_server.checkpoints.store import CheckpointDamaged
 from sandbox_server.errors import (
     CapacityError,
     NotForkable,
@@ -156,7 +156,7 @@ class Sleeping:
                 raise SandboxLost(f"it was asleep, and its state cannot be restored: {error.detail}") from error
             if attempt == _DAMAGED:  # all actions are run again
                 origin = Origin(record, instance, actions[: record.actions], undone=record.undone)
-            with suppress(Damaged):
+            with suppress(CheckpointDamaged):
                 async with self._starts.container(spec, record) as sandbox:
                     return sandbox, await self._restore(record, sandbox, origin)
         raise SandboxLost("it was asleep, and its checkpoints are damaged")

@@ -18,7 +18,7 @@ from sandbox_server.errors import (
 )
 from sandbox_server.images.workspaces import Workspaces
 from sandbox_server.lifecycle import SessionState
-from sandbox_server.pool.bucket import Taken
+from sandbox_server.pool.bucket import TakenContainer
 from sandbox_server.pool.fair_queue import FairQueue, QueueFull, Ticket
 from sandbox_server.pool.groups import Groups
 from sandbox_server.pool.pool import Pool, PoolConfig
@@ -298,7 +298,7 @@ class Starts:
             await asyncio.shield(self._undo(taken))
             raise
 
-    async def _undo(self, taken: Taken) -> None:
+    async def _undo(self, taken: TakenContainer) -> None:
         """Drop the record and remove the container of a start that failed or was cancelled.
 
         The reaper removes what an error leaves behind.

@@ -163,7 +163,7 @@ class BoxFacts:
         )
         return key.made(claimed.decode())
 
-    async def made(self, key: CreateKey) -> str | None:
+    async def created_by(self, key: CreateKey) -> str | None:
         """What was recently made by a create with this key, or None.
 
         Raises:

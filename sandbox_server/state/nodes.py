@@ -172,7 +172,7 @@ class Nodes:
         self._ttl_s = ttl_s
         self._shunned: dict[str, float] = {}
         self._beaten_at: float | None = None
-        self._clear_since: float | None = None
+        self._healthy_since: float | None = None
         self._hop_secret = secrets.token_hex(16)
 
     def is_hop(self, offered: str) -> bool:
@@ -211,7 +211,7 @@ class Nodes:
         )
         now = time.monotonic()
         if self._beaten_at is None or now - self._beaten_at > self._ttl_s / 2:  # a slow answer counts as late
-            self._clear_since = now
+            self._healthy_since = now
         self._beaten_at = now
         return bool(known == 1)
 
@@ -243,7 +243,7 @@ class Nodes:
 
     async def liveness(self, node: str) -> Liveness:
         """Whether the node is alive; DEAD also voids all leases that it holds."""
-        if not self._sees_clearly():
+        if not self._can_judge_liveness():
             return Liveness.ALIVE if await self.get(node) is not None else Liveness.UNKNOWN
         buried = await self._connection.script(_BURY, [self._keys.node(node), self._keys.boots], [node])
         return Liveness.DEAD if buried else Liveness.ALIVE
@@ -313,15 +313,15 @@ class Nodes:
         """Clear the request to drain: the node is empty, its server was restarted, or the request is withdrawn."""
         await self._connection.send("DEL", self._keys.drain(node))
 
-    def clear_for_s(self) -> float:
+    def healthy_for_s(self) -> float:
         """For how many seconds this node's heartbeats have come in time; 0.0 if the last one is late."""
-        if self._clear_since is None or self._beaten_at is None:
+        if self._healthy_since is None or self._beaten_at is None:
             return 0.0
         in_time = time.monotonic() - self._beaten_at <= self._ttl_s / 2
-        return self._beaten_at - self._clear_since if in_time else 0.0
+        return self._beaten_at - self._healthy_since if in_time else 0.0
 
-    def _sees_clearly(self) -> bool:
-        return self.clear_for_s() >= self._ttl_s
+    def _can_judge_liveness(self) -> bool:
+        return self.healthy_for_s() >= self._ttl_s
 
 
 def _record(text: bytes | None) -> NodeRecord | None:

@@ -86,11 +86,11 @@ class RunState:
         """Remove the run's lease; False: it had none."""
         return bool(await self._connection.send("HDEL", self._keys.run_leases, run))
 
-    async def lapsed(self, *, clear_for_s: float) -> Mapping[str, float]:
+    async def lapsed(self, *, healthy_for_s: float) -> Mapping[str, float]:
         """Runs whose lease has ended -> its end.
 
-        `clear_for_s`: for how long this node has certainly been able to take renewals. A lease only counts as ended if
-        that is longer than its TTL, because nobody could renew it while the service was away.
+        `healthy_for_s`: for how long this node has certainly been able to take renewals. A lease only counts as ended
+        if that is longer than its TTL, because nobody could renew it while the service was away.
         """
         found = await self._connection.send("HGETALL", self._keys.run_leases)
         now = clock.now()
@@ -99,7 +99,7 @@ class RunState:
             lease = json.loads(text)
             if now - lease["ends_at"] > _LEASE_KEPT_S:
                 old.append(run)
-            elif now > lease["ends_at"] and clear_for_s >= lease["ttl_s"]:
+            elif now > lease["ends_at"] and healthy_for_s >= lease["ttl_s"]:
                 lapsed[run.decode()] = float(lease["ends_at"])
         if old:
             await self._connection.send("HDEL", self._keys.run_leases, *old)
@@ -136,7 +136,7 @@ class RunState:
         await self._connection.send("RPUSH", key, *sids)
         await self._connection.send("PEXPIRE", key, round(1000 * _ASKED_S))
 
-    async def asked(self) -> list[str]:
+    async def take_end_requests(self) -> list[str]:
         """Take the requests to end sessions of this node."""
         found = await self._connection.send("LPOP", self._keys.ends(self._node), _AT_A_TIME)
         return [sid.decode() for sid in found or []]

@@ -51,7 +51,7 @@ class Expiry:
 
     async def read_leases(self) -> None:
         """Read from Redis which runs' leases have expired; `end_if_due` uses the last answer."""
-        self._lapsed = await self._runs.lapsed(clear_for_s=self._nodes.clear_for_s())
+        self._lapsed = await self._runs.lapsed(healthy_for_s=self._nodes.healthy_for_s())
 
     async def end_if_due(self, gate: asyncio.Semaphore, record: SessionRecord, present: set[str]) -> None:
         """End a session of this node if there is a reason; `present`: ids of the containers that the engine has."""
@@ -91,7 +91,7 @@ class Expiry:
                 if present is not None and not self._reason(current, present):
                     return  # a request came meanwhile
                 if reason == "lease" and record.run not in await self._runs.lapsed(
-                    clear_for_s=self._nodes.clear_for_s()
+                    healthy_for_s=self._nodes.healthy_for_s()
                 ):
                     return  # its trainer renewed the lease late
                 kind = self._kinds[record.kind]

@@ -10,7 +10,7 @@ from sandbox_server.catalogue.insight.records import SessionWithVerdict
 from sandbox_server.catalogue.snapshots import Snapshot
 from sandbox_server.errors import ServiceError, UnknownImage, UnknownSession
 from sandbox_server.fleet.runs import RunEnd
-from sandbox_server.sessions.rollback import RolledBack
+from sandbox_server.sessions.rollback import RollbackResult
 
 
 class NoRuns:
@@ -58,7 +58,7 @@ class NoCopies:
     async def open(self, sid: str, at: int | None) -> OpenedCopy:
         raise UnknownSession.of(sid)
 
-    async def rollback(self, sid: str, to: int, **_: object) -> RolledBack:
+    async def rollback(self, sid: str, to: int, **_: object) -> RollbackResult:
         raise UnknownSession.of(sid)
 
 

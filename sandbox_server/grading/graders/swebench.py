@@ -17,7 +17,7 @@ from sandbox_server.errors import GraderBroken
 from sandbox_server.grading.altering import test_paths
 from sandbox_server.grading.base import CleanSandbox, Grader, Judging, TestRun
 from sandbox_server.grading.library import LibraryReport, SwebenchLibrary, UnjudgeableLog
-from sandbox_server.grading.supervised import Plan, Supervised, placed, read_texts, supervise, unplaced
+from sandbox_server.grading.supervised import Plan, SupervisedRun, placed, read_texts, supervise, unplaced
 from sandbox_server.sandbox.base import Sandbox
 from sandbox_server.verdicts import VerdictName
 
@@ -116,7 +116,7 @@ class Swebench:
             raise GraderBroken(f"the set-up of the tests did not end: {run.setup_log[-300:]}")
         return await read_texts(sandbox, instance.sandbox.workdir, test_paths(instance))
 
-    def _without_results(self, name: VerdictName, cause: str, run: Supervised, end: str = "") -> TestRun:
+    def _without_results(self, name: VerdictName, cause: str, run: SupervisedRun, end: str = "") -> TestRun:
         return TestRun(
             name,
             cause,
@@ -154,7 +154,7 @@ def _cut(instance: TaskInstance) -> EvalScript:
         raise GraderBroken(f"the eval_script of {instance.instance_id} cannot be used: {error}") from error
 
 
-async def _supervise(instance: TaskInstance, sandbox: Sandbox, plan: Plan, timeout_s: float) -> Supervised:
+async def _supervise(instance: TaskInstance, sandbox: Sandbox, plan: Plan, timeout_s: float) -> SupervisedRun:
     cwd = instance.sandbox.workdir
     return await supervise(sandbox, plan, timeout_s=timeout_s, cwd=cwd, env=_ENV, keep_bytes=LOG_BYTES)
 

@@ -11,7 +11,7 @@ from sandbox_server.catalogue.swepro import TESTS_FOLDER, tests_checkout_of
 from sandbox_server.errors import GraderBroken
 from sandbox_server.grading.altering import test_paths
 from sandbox_server.grading.base import CleanSandbox, Grader, Judging, TestRun
-from sandbox_server.grading.supervised import Plan, Supervised, placed, read_texts, supervise, unplaced
+from sandbox_server.grading.supervised import Plan, SupervisedRun, placed, read_texts, supervise, unplaced
 from sandbox_server.sandbox.base import DEFAULT_ACTIVATION, ExecResult, Sandbox
 from sandbox_server.verdicts import VerdictName
 
@@ -89,7 +89,7 @@ class Swepro:
         files = placed(instance.sandbox.workdir, altered)
         tests = f"bash -c {quote(grader.run_script)} {_SCRIPT} {quote(','.join(grader.selected_test_files))}"
         plan = Plan(tests, _setup(instance), files, merged=False)
-        tested: asyncio.Future[Supervised] = asyncio.get_running_loop().create_future()
+        tested: asyncio.Future[SupervisedRun] = asyncio.get_running_loop().create_future()
         parsing = asyncio.create_task(_parse(grader, clean, tested))  # its container is created while the tests run
         try:
             run = await supervise(
@@ -125,7 +125,7 @@ def _setup(instance: TaskInstance) -> str:
     return f"{_LAY if tests_checkout_of(instance) else ''}\n{activation}"
 
 
-async def _parse(grader: SweproGrader, clean: CleanSandbox, tested: asyncio.Future[Supervised]) -> ExecResult:
+async def _parse(grader: SweproGrader, clean: CleanSandbox, tested: asyncio.Future[SupervisedRun]) -> ExecResult:
     async with clean() as sandbox:
         run = await tested
         parts = [grader.parser_script.encode(), run.stdout.text().encode(), run.stderr.encode()]
@@ -140,7 +140,7 @@ async def _parse(grader: SweproGrader, clean: CleanSandbox, tested: asyncio.Futu
         )
 
 
-def _without_results(run: Supervised, timeout_s: float) -> TestRun | None:
+def _without_results(run: SupervisedRun, timeout_s: float) -> TestRun | None:
     """The result if there is nothing to parse; else None."""
     tail = run.stderr[-2000:] + run.stdout.text()[-2000:]
     timings_s = {"tests": run.duration_s}
@@ -159,7 +159,7 @@ def _without_results(run: Supervised, timeout_s: float) -> TestRun | None:
     return None
 
 
-def _judged(instance: TaskInstance, run: Supervised, parsed: ExecResult) -> TestRun:
+def _judged(instance: TaskInstance, run: SupervisedRun, parsed: ExecResult) -> TestRun:
     passed = None if parsed.timed_out or parsed.stdout.dropped else passed_tests(parsed.stdout.text())
     f2p_failed, p2p_failed = (
         tuple(test for test in names if test not in (passed or ()))

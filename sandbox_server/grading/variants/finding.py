@@ -19,7 +19,7 @@ _OF_TESTS = re.compile(r"(?:^|[/_])(?:tests?|testing|conftest)(?:[/_.]|$)")
 
 
 @dataclass(slots=True)
-class Found:
+class FoundTest:
     """A test function and the row's tests that it implements."""
 
     source: Source
@@ -37,14 +37,16 @@ class Found:
         return f"{self.owner}.{self.function.name}" if self.owner else self.function.name
 
 
-def functions(source: Source) -> list[Found]:
+def functions(source: Source) -> list[FoundTest]:
     """All functions and methods that look like tests."""
     return [found for found in defined(source) if _is_test(found.function.name)]
 
 
-def defined(source: Source) -> list[Found]:
+def defined(source: Source) -> list[FoundTest]:
     """All functions and methods; of two with the same name the last one, which is the one that runs."""
-    found = {(owner, function.name): Found(source, function, owner) for owner, function in _defined(source.tree.body)}
+    found = {
+        (owner, function.name): FoundTest(source, function, owner) for owner, function in _defined(source.tree.body)
+    }
     return list(found.values())
 
 
@@ -76,7 +78,7 @@ def _classes(body: Iterable[ast.stmt], owner: str = "") -> Iterator[tuple[str, l
             yield from _classes(statement.body, name)
 
 
-def find(sources: Iterable[Source], fixed: Iterable[str], kept: Iterable[str]) -> list[Found]:
+def find(sources: Iterable[Source], fixed: Iterable[str], kept: Iterable[str]) -> list[FoundTest]:
     """The functions that implement tests in `fixed`, together with their tests in `kept`."""
     fixed, kept = list(fixed), list(kept)
     named = {match[1] for name in (*fixed, *kept) if (match := _FUNCTION.match(name))}
@@ -84,7 +86,7 @@ def find(sources: Iterable[Source], fixed: Iterable[str], kept: Iterable[str]) -
     for name in kept:
         for found in index.of(name):
             found.kept.append(name)
-    hit: dict[int, Found] = {}
+    hit: dict[int, FoundTest] = {}
     for name in fixed:
         there = index.of(name)
         if len(there) == 1:  # with two candidates it is unknown which one runs
@@ -157,8 +159,8 @@ class _Index:
 
     def __init__(self, sources: Sequence[Source], named: Set[str]) -> None:
         """`named`: names of the row's tests, which need not look like tests (pytest's `python_functions`)."""
-        by_name: dict[str, list[Found]] = {}
-        by_doc: dict[str, list[Found]] = {}
+        by_name: dict[str, list[FoundTest]] = {}
+        by_doc: dict[str, list[FoundTest]] = {}
         for one in (found for source in sources for found in defined(source)):
             if not _is_test(one.function.name) and one.function.name not in named:
                 continue
@@ -166,14 +168,14 @@ class _Index:
             first = (ast.get_docstring(one.function) or "").strip().split("\n")[0].strip()
             if first:
                 by_doc.setdefault(first, []).append(one)
-        self._by_name: Mapping[str, list[Found]] = by_name
-        self._by_doc: Mapping[str, list[Found]] = by_doc
+        self._by_name: Mapping[str, list[FoundTest]] = by_name
+        self._by_doc: Mapping[str, list[FoundTest]] = by_doc
         self._bases = {(source.path, owner): bases for source in sources for owner, bases in _classes(source.tree.body)}
         self._paths: dict[str, list[str]] = {}
         for path, owner in self._bases:
             self._paths.setdefault(owner, []).append(path)
 
-    def of(self, name: str) -> list[Found]:
+    def of(self, name: str) -> list[FoundTest]:
         """The functions that `name` may refer to."""
         if (match := _UNITTEST.fullmatch(name)) is not None:
             return self._of_unittest(*match.groups())
@@ -185,14 +187,14 @@ class _Index:
             return self._by_name.get(head, [])
         return self._by_doc.get(name.strip(), [])
 
-    def _of_unittest(self, function: str, dotted: str) -> list[Found]:
+    def _of_unittest(self, function: str, dotted: str) -> list[FoundTest]:
         parts = dotted.split(".")
         if len(parts) > 1 and parts[-1] == function:
             parts = parts[:-1]
         module, owner = parts[:-1], parts[-1]
         return self._of_class(function, owner, lambda there: _is_module(there, module))
 
-    def _of_class(self, function: str, owner: str, lies_in: Callable[[str], bool]) -> list[Found]:
+    def _of_class(self, function: str, owner: str, lies_in: Callable[[str], bool]) -> list[FoundTest]:
         """Methods called `function` of the class, else of its nearest base that has one; without a class, functions."""
         named = self._by_name.get(function) or self._expanded(function)
         near = [(path, owner) for path in self._paths.get(owner, ()) if lies_in(path)]
@@ -212,7 +214,7 @@ class _Index:
             paths = self._paths.get(base, ())
             yield from [(path, base)] if path in paths else [(there, base) for there in paths]
 
-    def _expanded(self, function: str) -> list[Found]:
+    def _expanded(self, function: str) -> list[FoundTest]:
         """Decorated functions from which `function` may be generated: one for each row, with a number at its end."""
         match = _EXPANDED.fullmatch(function)
         return [found for found in self._by_name.get(match[1], ()) if found.function.decorator_list] if match else []

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from random import Random
 
 from sandbox_server.grading.variants.base import Edit, Unit, Variant, overlap, round_robin
-from sandbox_server.grading.variants.known import Places, lies_in, marked
-from sandbox_server.grading.variants.known_lexed import Repository, line_ends
 from sandbox_server.grading.variants.lexing import CPP, SUFFIXES
 from sandbox_server.grading.variants.literals import others
 from sandbox_server.grading.variants.providers import expected_of
+from sandbox_server.grading.variants.repository_tests import Places, lies_in, marked
+from sandbox_server.grading.variants.repository_tests_lexed import LexedRepositoryTests, line_ends
 from sandbox_server.grading.variants.tokens import Code
 
 _OPPOSITES = {
@@ -91,7 +91,7 @@ def units(
     """As `making.units`, for the files in these languages, with up to `most` variants for each unit."""
     codes = [Code.of(path, text) for path, text in sorted(files.items()) if path.endswith(SUFFIXES)]
     ends = [line_ends(files[code.path]) for code in codes]
-    known = Repository(base)
+    known = LexedRepositoryTests(base)
     tests: dict[tuple[int, range], list[str]] = {}
     for name in fixed:
         bodies = [(at, body) for at, code in enumerate(codes) for body in code.bodies(name)]

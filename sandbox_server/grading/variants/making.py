@@ -19,8 +19,8 @@ from sandbox_server.grading.variants.cases import (
     tests_of,
 )
 from sandbox_server.grading.variants.expected import Scope
-from sandbox_server.grading.variants.finding import Found, find, functions, helper_paths
-from sandbox_server.grading.variants.known import Known, Places, marked
+from sandbox_server.grading.variants.finding import FoundTest, find, functions, helper_paths
+from sandbox_server.grading.variants.repository_tests import Places, RepositoryTests, marked
 from sandbox_server.grading.variants.sites import expectations, literal_variants, scope_of, variants_of
 
 MOST_VARIANTS = 8
@@ -43,7 +43,7 @@ def units(
     """
     rng = Random(seed)
     pools = _Pools()
-    known = Known(_sources(base or {}))
+    known = RepositoryTests(_sources(base or {}))
     fixed, kept = list(fixed), list(kept)
     sources = _sources(files, beside or {})
     made = [unit for found in find(sources, fixed, kept) for unit in _units(found, pools, known.places(found), rng)]
@@ -60,7 +60,7 @@ def unnamed_units(
     """Units of all test functions in `files`, for rows that name no tests; `base` and `beside` as in `units`."""
     rng = Random(seed)
     pools = _Pools()
-    known = Known(_sources(base or {}))
+    known = RepositoryTests(_sources(base or {}))
     found = [one for source in _sources(files, beside or {}) for one in functions(source)]
     return [unit for one in found if (unit := _with_cases(one, pools, known.places(one), rng)).variants]
 
@@ -104,7 +104,7 @@ def _sources(files: Mapping[str, bytes], beside: Mapping[str, bytes] | None = No
     ]
 
 
-def _units(found: Found, pools: _Pools, known: Places, rng: Random) -> Iterator[Unit]:
+def _units(found: FoundTest, pools: _Pools, known: Places, rng: Random) -> Iterator[Unit]:
     cases = tables(found.source, found.function)
     scope = scope_of(found.source, found.function, parameters(cases))
     whole = _whole(found, pools, scope, known, rng)  # this also finds the parameters that are expectations
@@ -117,7 +117,7 @@ def _units(found: Found, pools: _Pools, known: Places, rng: Random) -> Iterator[
         yield from by_case or ([] if found.kept or not whole.variants else [whole])
 
 
-def _with_cases(found: Found, pools: _Pools, known: Places, rng: Random) -> Unit:
+def _with_cases(found: FoundTest, pools: _Pools, known: Places, rng: Random) -> Unit:
     """One unit for a function and its cases: without test names the cases cannot be told apart."""
     cases = tables(found.source, found.function)
     scope = scope_of(found.source, found.function, parameters(cases))
@@ -131,12 +131,12 @@ def _with_cases(found: Found, pools: _Pools, known: Places, rng: Random) -> Unit
     return whole.with_variants(_sound(found.source, best_first([*whole.variants, *marked(rows, known)]), by_site=False))
 
 
-def _whole(found: Found, pools: _Pools, scope: Scope, known: Places, rng: Random) -> Unit:
+def _whole(found: FoundTest, pools: _Pools, scope: Scope, known: Places, rng: Random) -> Unit:
     made = variants_of(found.source, found.function.body, scope, rng, pools.of(found.source))
     return Unit(found.source.path, found.name, tuple(found.fixed), tuple(_sound(found.source, marked(made, known))))
 
 
-def _of_cases(found: Found, cases: Sequence[Table], scope: Scope, known: Places, rng: Random) -> Iterator[Unit]:
+def _of_cases(found: FoundTest, cases: Sequence[Table], scope: Scope, known: Places, rng: Random) -> Iterator[Unit]:
     """One unit for each table row that sets an expected value."""
     names = bracketed([*found.fixed, *found.kept])
     source = found.source

@@ -52,9 +52,9 @@ async def _events(call: Call, watch: Watch) -> list[dict[str, object]]:
     missed = missed_events_of(call.request)
     missed.read()
     now = await _look(call, watch.path, watch.depth)
-    told = [*missed.take(watch, watch.seen, now), *changes(watch.seen, now)]
+    told = [*missed.take(watch, watch.entries, now), *changes(watch.entries, now)]
     events = [_event(watch, name, kind, now.get(name)) for name, kind in told]
-    watch.seen = now
+    watch.entries = now
     await _follow(call, watch)
     watches_of(call.request).check(watch)
     return events
@@ -152,14 +152,14 @@ async def _begin(call: Call, asked: WatchDir) -> Watch:
         raise ConnectError(Code.INVALID_ARGUMENT, f"path {info.path} not a directory")
     watch = Watch(call.view.sid, info.path, _DEPTH if asked.recursive else 1, asked.include_entry, {})
     await _follow(call, watch)
-    watch.seen = await _look(call, watch.path, watch.depth)
+    watch.entries = await _look(call, watch.path, watch.depth)
     await _follow(call, watch)
     return watch
 
 
 async def _follow(call: Call, watch: Watch) -> None:
     """Have the kernel report events in the watch's folders."""
-    folders = [name for name, info in watch.seen.items() if info.kind is FileKind.DIR] if watch.depth > 1 else []
+    folders = [name for name, info in watch.entries.items() if info.kind is FileKind.DIR] if watch.depth > 1 else []
     inspector = boxes_of(call.request).inspector
     await missed_events_of(call.request).follow(watch, ["", *folders], inspector, call.sandbox.container_id)
 

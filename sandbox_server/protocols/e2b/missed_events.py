@@ -13,9 +13,9 @@ from weakref import WeakKeyDictionary
 
 from sandbox_server.errors import ServiceError
 from sandbox_server.protocols.e2b.watches import Watch
-from sandbox_server.sandbox.inotify import Happened, Inotify
+from sandbox_server.sandbox.inotify import EventMask, Inotify
 from sandbox_server.sandbox.inspector import ContainerInspector
-from sandbox_server.sandbox.tree import NotShown, Tree
+from sandbox_server.sandbox.tree import HostAccessFailed, Tree
 
 _FOLDERS, _ALL_FOLDERS = 1000, 16_384
 """Maximum number of followed folders of a watch, and of all watches. Each takes 1 KB of the kernel's memory, and all
@@ -23,12 +23,12 @@ programs of the host share the kernel's limit."""
 _KEPT = 1000
 """Maximum number of events noted for a watch between two looks."""
 _KINDS = {
-    Happened.CREATED: "CREATE",
-    Happened.MOVED_TO: "CREATE",
-    Happened.WRITTEN: "WRITE",
-    Happened.CHANGED: "CHMOD",
-    Happened.MOVED_FROM: "RENAME",
-    Happened.DELETED: "REMOVE",
+    EventMask.CREATED: "CREATE",
+    EventMask.MOVED_TO: "CREATE",
+    EventMask.WRITTEN: "WRITE",
+    EventMask.CHANGED: "CHMOD",
+    EventMask.MOVED_FROM: "RENAME",
+    EventMask.DELETED: "REMOVE",
 }
 
 
@@ -55,7 +55,7 @@ class MissedWatchEvents:
             self._kernel.remove(number)
             del self._watched[number]
         new = new[: max(0, _ALL_FOLDERS - len(self._watched))]
-        with suppress(NotShown, ServiceError):
+        with suppress(HostAccessFailed, ServiceError):
             tree = await inspector.tree(container_id)
             # the thread closes the tree: a caller that is cancelled must not close it under the thread
             added = await asyncio.shield(asyncio.to_thread(self._added, tree, watch.path, new))
@@ -73,10 +73,10 @@ class MissedWatchEvents:
 
     def read(self) -> None:
         """Note the kernel's new events. Call it before a look, so that later events are left for the next look."""
-        for number, what, name in self._kernel.events():
-            if what is Happened.UNWATCHED:
+        for number, mask, name in self._kernel.events():
+            if mask is EventMask.UNWATCHED:
                 self._watched.pop(number, None)
-            elif name and (kind := _KINDS.get(what)):
+            elif name and (kind := _KINDS.get(mask)):
                 for watch, folder in self._watched.get(number, {}).items():
                     told = self._told.setdefault(watch, [])
                     event = (f"{folder}/{os.fsdecode(name)}".lstrip("/"), kind)

@@ -54,7 +54,7 @@ async def metrics(request: Request, sid: str) -> Response:
     start = _number(request, "start", 0, _LAST_S)
     end = _number(request, "end", _LAST_S, _LAST_S)
     view = await _here(request, sid)
-    measures = _seen(request).measures
+    measures = _monitoring(request).measures
     now = clock.now()
     figures = await measures.now(view) if start <= now and end >= now - EVERY_S else measures.kept(sid)
     return json_answer([_metric(view, one) for one in figures if start <= int(one.at) <= end])
@@ -92,8 +92,8 @@ async def logs_v2(request: Request, sid: str) -> Response:
     return json_answer({"logs": [_entry(one) for one in (reversed(found) if backward else found)][:most]})
 
 
-def _seen(request: Request) -> BoxMonitoring:
-    return cast(BoxMonitoring, request.app.state.box_seen)
+def _monitoring(request: Request) -> BoxMonitoring:
+    return cast(BoxMonitoring, request.app.state.box_monitoring)
 
 
 async def _here(request: Request, sid: str) -> BoxView:
@@ -107,7 +107,7 @@ async def _here(request: Request, sid: str) -> BoxView:
 async def _events(request: Request, sid: str) -> Sequence[Event]:
     view = await _here(request, sid)
     begun = Event(view.record.created_at, "sandbox", "Sandbox started", {"template": view.box.template})
-    return [begun, *_seen(request).events.of(sid)]
+    return [begun, *_monitoring(request).events.of(sid)]
 
 
 def _sid(text: str) -> str:

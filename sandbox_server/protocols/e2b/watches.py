@@ -22,7 +22,7 @@ class Watch:
     """Absolute."""
     depth: int
     include_entry: bool
-    seen: Mapping[str, FileInfo]
+    entries: Mapping[str, FileInfo]
 
 
 class Watches:
@@ -49,10 +49,10 @@ class Watches:
         own = [name for name, other in self._polled.items() if other.sid == watch.sid]
         for name in own[:-OF_BOX]:
             del self._polled[name]
-        entries = sum(len(other.seen) for other in self._polled.values())
+        entries = sum(len(other.entries) for other in self._polled.values())
         while len(self._polled) > _OF_NODE or entries > _ENTRIES_OF_NODE:  # nothing else removes those of ended boxes
             _, oldest = self._polled.popitem(last=False)
-            entries -= len(oldest.seen)
+            entries -= len(oldest.entries)
 
     def stream(self, watch: Watch) -> None:
         """Count a streamed watch, until `drop`. Raises as `check`."""
@@ -66,14 +66,14 @@ class Watches:
             ConnectError: resource_exhausted: this watch and the streamed ones alone have too many; it is dropped.
 
         """
-        entries = sum(len(other.seen) for other in self._streamed if other.sid == watch.sid and other is not watch)
+        entries = sum(len(other.entries) for other in self._streamed if other.sid == watch.sid and other is not watch)
         own = [(name, other) for name, other in self._polled.items() if other.sid == watch.sid and other is not watch]
-        entries += sum(len(other.seen) for _, other in own) + len(watch.seen)
+        entries += sum(len(other.entries) for _, other in own) + len(watch.entries)
         for name, other in own:
             if entries <= ENTRIES_OF_BOX:
                 return
             del self._polled[name]
-            entries -= len(other.seen)
+            entries -= len(other.entries)
         if entries > ENTRIES_OF_BOX:
             self.drop(watch)
             raise ConnectError(

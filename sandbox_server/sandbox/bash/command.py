@@ -24,7 +24,7 @@ _SIGNALS = 128  # + signal number: a shell's exit status for a process ended by 
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class StartedCommand:
     """A running command, as its channel announced it."""
 
     nonce: str
@@ -35,7 +35,7 @@ class Begun:
     last: str
 
 
-class Cut:
+class MarkSplitter:
     """Splits a stream at a mark; the mark may arrive in pieces."""
 
     def __init__(self, mark: bytes) -> None:
@@ -82,11 +82,11 @@ class ChannelMode:
 class Channels(Protocol):
     """The operations on other channels that a command needs."""
 
-    async def kill(self, begun: Begun) -> None:
+    async def kill(self, begun: StartedCommand) -> None:
         """Kill the command's whole tree. Raises SandboxLost, SandboxExhausted."""
         ...
 
-    async def signal(self, begun: Begun, number: int) -> bool:
+    async def signal(self, begun: StartedCommand, number: int) -> bool:
         """Signal the command; False if it has ended. Raises SandboxLost, SandboxExhausted."""
         ...
 
@@ -109,7 +109,7 @@ class ChannelProcess:
     def __init__(
         self,
         channel: ExecChannel,
-        begun: Begun,
+        begun: StartedCommand,
         first: bytes,
         errors: bytes,
         mode: ChannelMode,
@@ -122,7 +122,7 @@ class ChannelProcess:
         self._mode = mode
         self._channels = channels
         mark = begun.nonce.encode()
-        self._cuts = {Stream.STDOUT: Cut(mark + b" "), Stream.STDERR: Cut(mark + b"\n")}
+        self._splitters = {Stream.STDOUT: MarkSplitter(mark + b" "), Stream.STDERR: MarkSplitter(mark + b"\n")}
         self._ready: deque[tuple[Stream, bytes]] = deque()
         self._reading = asyncio.Lock()
         self._end: ProcessEnd | None = None
@@ -267,10 +267,10 @@ class ChannelProcess:
         if not self._mode.shared:
             self._ready.append((stream, data))
             return
-        piece = self._cuts[stream].feed(data)
+        piece = self._splitters[stream].feed(data)
         if piece:
             self._ready.append((stream, piece))
-        report, errors = self._cuts[Stream.STDOUT].rest, self._cuts[Stream.STDERR].rest
+        report, errors = self._splitters[Stream.STDOUT].rest, self._splitters[Stream.STDERR].rest
         if report is None:
             return
         try:
@@ -313,7 +313,7 @@ class ChannelProcess:
 
     async def _closed(self) -> None:
         """Find out how the command ended, because its channel ended without a report."""
-        for stream, cut in self._cuts.items():
+        for stream, cut in self._splitters.items():
             if held := cut.take():
                 self._ready.append((stream, held))
         try:

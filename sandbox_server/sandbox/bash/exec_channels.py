@@ -17,7 +17,7 @@ from sandbox_server.errors import CommandBroken, SandboxExhausted, SandboxLost, 
 from sandbox_server.sandbox.base import ExecResult
 from sandbox_server.sandbox.bash import frames
 from sandbox_server.sandbox.bash.clock import SandboxClock
-from sandbox_server.sandbox.bash.command import Begun, ChannelMode, ChannelProcess
+from sandbox_server.sandbox.bash.command import ChannelMode, ChannelProcess, StartedCommand
 from sandbox_server.sandbox.bash.exec import collected
 from sandbox_server.sandbox.bash.exec_channel import ChannelEnded, ChannelFlooded, ExecChannel
 from sandbox_server.sandbox.bash.exec_request import ExecRequest
@@ -99,7 +99,7 @@ class ExecChannels:
         for _ in range(commands):
             self._parked.setdefault(_ROOT, []).append(await self._new(_ROOT))
 
-    async def kill(self, begun: Begun) -> None:
+    async def kill(self, begun: StartedCommand) -> None:
         """Kill every process that descends from a command.
 
         Raises:
@@ -203,7 +203,7 @@ class ExecChannels:
                 pid = frames.beginning(line.removesuffix("\r")).pid
         self.drop(channel)
         with suppress(SandboxLost):
-            await self.kill(Begun("", tag, pid, "", ""))
+            await self.kill(StartedCommand("", tag, pid, "", ""))
 
     async def _command(
         self,
@@ -236,7 +236,7 @@ class ExecChannels:
         terminal = request.pty is not None
         return ChannelProcess(
             channel,
-            Begun(nonce, tag, began.pid, began.tick, began.last),
+            StartedCommand(nonce, tag, began.pid, began.tick, began.last),
             first,
             errors,
             ChannelMode(self._shared and not terminal, not request.stdin, terminal, request.timeout_s),
@@ -329,7 +329,7 @@ class ExecChannels:
             " what would run the command"
         )
 
-    async def signal(self, begun: Begun, number: int) -> bool:
+    async def signal(self, begun: StartedCommand, number: int) -> bool:
         """See `command.Channels`."""
         return await self._control("__sb_signal", begun.tag, str(begun.pid), str(number), within_s=_ANSWER_S) == [
             "sent"

@@ -58,7 +58,7 @@ class Group:
     """Container ids."""
 
 
-class Making:
+class GroupCreation:
     """One group that is being created."""
 
     def __init__(

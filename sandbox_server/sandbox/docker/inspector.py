@@ -23,8 +23,15 @@ from sandbox_server.sandbox.docker.answers import read
 from sandbox_server.sandbox.docker.cgroup import Kills, Processes, kills, memory_limit
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.stats import stats
-from sandbox_server.sandbox.inspector import FILES, ChangedPaths, CurrentLimits, FolderUnreadable, Seen, Usage
-from sandbox_server.sandbox.tree import NotShown, Tree, plain_overlay
+from sandbox_server.sandbox.inspector import (
+    FILES,
+    ChangedPaths,
+    ContainerDetails,
+    CurrentLimits,
+    FolderUnreadable,
+    Usage,
+)
+from sandbox_server.sandbox.tree import HostAccessFailed, Tree, plain_overlay
 
 log = telemetry.logger(__name__)
 
@@ -53,22 +60,22 @@ class DockerInspector:
         """See `ContainerInspector.sees_files`."""
         return self._sees_files
 
-    async def see(self, container_id: str) -> Seen:
-        """See `ContainerInspector.see`. The memory limit is the kernel's, if that is lower than the engine's."""
+    async def inspect(self, container_id: str) -> ContainerDetails:
+        """See `ContainerInspector.inspect`. The memory limit is the kernel's, if that is lower than the engine's."""
         found = await self._inspect(container_id)
-        seen, pid = _seen(found), int(found["State"]["Pid"])
-        if pid and self._engine.local and seen.limits and (own := memory_limit(pid)) is not None:
-            memory_mb = min(seen.limits.memory_mb or math.inf, own / 2**20)
-            return replace(seen, limits=replace(seen.limits, memory_mb=memory_mb))
-        return seen
+        details, pid = _details(found), int(found["State"]["Pid"])
+        if pid and self._engine.local and details.limits and (own := memory_limit(pid)) is not None:
+            memory_mb = min(details.limits.memory_mb or math.inf, own / 2**20)
+            return replace(details, limits=replace(details.limits, memory_mb=memory_mb))
+        return details
 
-    async def still(self, container_id: str) -> Seen:
-        """See `ContainerInspector.still`."""
+    async def freeze_or_kill(self, container_id: str) -> ContainerDetails:
+        """See `ContainerInspector.freeze_or_kill`."""
         with suppress(SandboxLost):  # it is not running
             if not await self._frozen(container_id):
                 await self._engine.call(lambda api: api.kill(container_id, "KILL"))
                 await self._engine.call(lambda api: api.wait(container_id, timeout=30))
-        return await self.see(container_id)
+        return await self.inspect(container_id)
 
     async def _frozen(self, container_id: str) -> bool:
         """Freeze it; False: the host cannot."""
@@ -96,8 +103,8 @@ class DockerInspector:
             cache_bytes=cache,
         )
 
-    async def hit_its_memory(self, container_id: str) -> bool:
-        """See `ContainerInspector.hit_its_memory`.
+    async def hit_memory_limit(self, container_id: str) -> bool:
+        """See `ContainerInspector.hit_memory_limit`.
 
         With cgroup version 2 the kernel's counters decide, if readable: the engine reports a process killed for lack of
         host memory in the same way. Otherwise: before engine 24 the state of a running container does not show it; the
@@ -106,7 +113,7 @@ class DockerInspector:
         """
         if (own := await self._kills(container_id)) and own.at_limit is not None:
             return own.at_limit
-        if (await self.see(container_id)).oom_killed:
+        if (await self.inspect(container_id)).oom_killed:
             return True
         if await self._told_of_ooms(0.0, container=[container_id]):
             return True
@@ -143,8 +150,8 @@ class DockerInspector:
                     return int(line.split()[1])
         return None
 
-    async def changed(self, container_id: str) -> ChangedPaths | None:
-        """See `ContainerInspector.changed`: overlayfs keeps it in a folder of the host, if this is that host."""
+    async def changed_paths(self, container_id: str) -> ChangedPaths | None:
+        """See `ContainerInspector.changed_paths`: overlayfs keeps it in a folder of the host, if this is that host."""
         driver = (await self._inspect(container_id)).get("GraphDriver") or {}
         upper = (driver.get("Data") or {}).get("UpperDir")
         if (
@@ -158,25 +165,25 @@ class DockerInspector:
     async def tree(self, container_id: str) -> Tree:
         """See `ContainerInspector.tree`: by /proc, if this is the engine's host and we are root there."""
         if not (self._engine.local and self._sees_files):
-            raise NotShown("the engine runs on another host, or its OCI runtime keeps the files to itself")
+            raise HostAccessFailed("the engine runs on another host, or its OCI runtime keeps the files to itself")
         tree = await asyncio.to_thread(self._tree, container_id)
         if tree is None:
             pid = int((await self._inspect(container_id))["State"]["Pid"])
             if not pid:
-                raise NotShown("the container does not run")
+                raise HostAccessFailed("the container does not run")
             self._processes.learn(container_id, pid)
             tree = await asyncio.to_thread(Tree, pid, container_id)
         return tree
 
     def _tree(self, container_id: str) -> Tree | None:
         """None: the engine has to say which process is the container's first one."""
-        with suppress(NotShown):  # it has ended since
+        with suppress(HostAccessFailed):  # it has ended since
             if (pid := self._processes.first_of(container_id)) is not None:
                 return Tree(pid, container_id)
         return None
 
-    async def beside(self, container_id: str, spec: ContainerSpec, *, folder: str) -> Sandbox:
-        """See `ContainerInspector.beside`."""
+    async def create_reader(self, container_id: str, spec: ContainerSpec, *, folder: str) -> Sandbox:
+        """See `ContainerInspector.create_reader`."""
         found = await self._inspect(container_id)
         root = ((found.get("GraphDriver") or {}).get("Data") or {}).get("MergedDir")
         if root and found["State"]["Running"]:
@@ -227,11 +234,11 @@ def _upper(folder: bytes) -> ChangedPaths | None:
     return ChangedPaths(folders, others)
 
 
-def _seen(found: dict[str, Any]) -> Seen:
+def _details(found: dict[str, Any]) -> ContainerDetails:
     state, host = found["State"], found["HostConfig"]
     if state["Status"] in ("removing", "dead"):
         raise SandboxLost(f"the container {found['Id'][:12]} is being removed")
-    return Seen(
+    return ContainerDetails(
         image=found["Image"],
         created_at=found["Created"],
         running=bool(state["Running"]),

@@ -100,7 +100,7 @@ class DockerRuntime:
         # no FIFOs for a grading: its channels become commands whose exit status only the engine reports reliably
         folder = self._fifos.make() if spec.with_shell or spec.role is Role.SESSION else None
         try:
-            async with self.services.beside(spec) as group:
+            async with self.services.start_group(spec) as group:
                 try:
                     async with self._looks if spec.mounts else self._boots:
                         sandbox = await self._boot_container(spec, token, folder, group)

@@ -18,7 +18,7 @@ from sandbox_server.errors import EngineUnavailable, SandboxLost, ServiceError
 from sandbox_server.sandbox.base import ContainerSpec
 from sandbox_server.sandbox.config import RuntimeConfig
 from sandbox_server.sandbox.docker.engine import Engine
-from sandbox_server.sandbox.docker.group import Group, Making, run_in_service
+from sandbox_server.sandbox.docker.group import Group, GroupCreation, run_in_service
 from sandbox_server.sandbox.docker.labels import DEADLINE, GROUP, NODE, ROLE, SERVICE, SERVICE_NAME
 
 log = telemetry.logger(__name__)
@@ -43,7 +43,7 @@ class ServiceGroups:
         """Loop time of the next search for leftovers."""
 
     @asynccontextmanager
-    async def beside(self, spec: ContainerSpec) -> AsyncIterator[Group | None]:
+    async def start_group(self, spec: ContainerSpec) -> AsyncIterator[Group | None]:
         """The running services of `spec`; None if it has none. If the body raises, they are removed.
 
         Raises:
@@ -52,12 +52,12 @@ class ServiceGroups:
         if not spec.services:
             yield None
             return
-        making = Making(self._engine, self._config, self._seccomp, self._boots, spec)
-        self._made.add(making.name)
+        creation = GroupCreation(self._engine, self._config, self._seccomp, self._boots, spec)
+        self._made.add(creation.name)
         try:
-            yield await making.make()
+            yield await creation.make()
         except BaseException:
-            await asyncio.shield(self._give_up(making.name))
+            await asyncio.shield(self._give_up(creation.name))
             raise
 
     async def _give_up(self, group: str) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sandbox_server.sandbox.docker.inspector import DockerInspector
-from sandbox_server.sandbox.inspector import Seen
+from sandbox_server.sandbox.inspector import ContainerDetails
 
 _CGROUPS = Path("/sys/fs/cgroup")
 
@@ -14,12 +14,12 @@ _CGROUPS = Path("/sys/fs/cgroup")
 class PodmanInspector(DockerInspector):
     """Like Docker's, but reads from the control group, on this host, whether a running container ran out of memory."""
 
-    async def see(self, container_id: str) -> Seen:
-        """See `ContainerInspector.see`. Podman tells some limits in another way than it was given them."""
-        return replace(await super().see(container_id), limits=None)
+    async def inspect(self, container_id: str) -> ContainerDetails:
+        """See `ContainerInspector.inspect`. Podman tells some limits in another way than it was given them."""
+        return replace(await super().inspect(container_id), limits=None)
 
-    async def hit_its_memory(self, container_id: str) -> bool:
-        """See `ContainerInspector.hit_its_memory`. Podman reports it only after the end, and not by an event."""
+    async def hit_memory_limit(self, container_id: str) -> bool:
+        """See `ContainerInspector.hit_memory_limit`. Podman reports it only after the end, and not by an event."""
         state = (await self._inspect(container_id))["State"]
         if state["OOMKilled"]:
             return True

@@ -17,7 +17,7 @@ from sandbox_server.errors import NotForkable
 from sandbox_server.sandbox.bash.sandbox import BashSandbox
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
 from sandbox_server.sandbox.inspector import ChangedPaths, ContainerInspector
-from sandbox_server.sandbox.tree import NotShown, Tree
+from sandbox_server.sandbox.tree import HostAccessFailed, Tree
 
 from .backends import OCI_RUNTIME
 from .specs import spec
@@ -198,9 +198,9 @@ INSTALLS = st.sampled_from([PACKAGE, "dpkg -r p", "python3 -m venv --without-pip
 
 async def checkpoint_of(inspector: ContainerInspector, sandbox: BashSandbox, store: Checkpoints) -> Checkpoint:
     """A stored checkpoint of the sandbox as it is."""
-    async with store.writing() as writing:
-        left_out = await capture(sandbox, inspector, writing, timeout_s=SLOW_S)
-        return await store.keep(writing, Checkpoint("1", 1, "image", 0.0, left_out=left_out))
+    async with store.writer() as writer:
+        left_out = await capture(sandbox, inspector, writer, timeout_s=SLOW_S)
+        return await store.keep(writer, Checkpoint("1", 1, "image", 0.0, left_out=left_out))
 
 
 async def said(sandbox: BashSandbox, command: str, timeout_s: float = ACTION_S) -> tuple[str, int, str]:
@@ -233,16 +233,16 @@ class Inside:
     """A host that shows no files, and perhaps what was changed."""
 
     def __init__(self, inspector: ContainerInspector, *, lists: bool) -> None:
-        self.see = inspector.see
-        self._changed = inspector.changed if lists else None
+        self.inspect = inspector.inspect
+        self._changed = inspector.changed_paths if lists else None
 
-    async def changed(self, container_id: str) -> ChangedPaths | None:
-        """See `ContainerInspector.changed`."""
+    async def changed_paths(self, container_id: str) -> ChangedPaths | None:
+        """See `ContainerInspector.changed_paths`."""
         return await self._changed(container_id) if self._changed else None
 
     async def tree(self, container_id: str) -> Tree:
         """See `ContainerInspector.tree`."""
-        raise NotShown("a test")
+        raise HostAccessFailed("a test")
 
 
 class Way(StrEnum):
@@ -357,12 +357,12 @@ async def test_a_shell_that_cannot_be_read_back_is_told(
     made = await checkpoint_of(runtime.inspector, sandbox, store)
     assert await restore(sandbox, made, store, timeout_s=SLOW_S, inspector=runtime.inspector) == ()
     script = b"".join([block async for block in store.read(made, Part.SHELL)])
-    async with store.writing() as writing:
+    async with store.writer() as writer:
         for part in (Part.FILES, Part.FOLDERS, Part.CONTENTS):
             async for block in store.read(made, part):
-                await writing.add(part, block)
-        await writing.add(Part.SHELL, script.replace(b"builtin unalias -a", b"x[y () { :; }", 1))
-        broken = await store.keep(writing, Checkpoint("1", 2, "image", 0.0))
+                await writer.add(part, block)
+        await writer.add(Part.SHELL, script.replace(b"builtin unalias -a", b"x[y () { :; }", 1))
+        broken = await store.keep(writer, Checkpoint("1", 2, "image", 0.0))
     lacks = await restore(sandbox, broken, store, timeout_s=SLOW_S, inspector=runtime.inspector)
     assert lacks == ("a part of the shell's state",)
 
@@ -381,7 +381,7 @@ async def test_paths_that_no_program_can_open(runtime: DockerRuntime, sandbox: B
 async def test_a_host_sees_the_containers_files_and_programs(runtime: DockerRuntime, sandbox: BashSandbox) -> None:
     """A checkpoint walks the tree though it need not, misses a program, or reads a former process's files."""
     if OCI_RUNTIME == "runsc" or os.geteuid():
-        with pytest.raises(NotShown):
+        with pytest.raises(HostAccessFailed):
             await runtime.inspector.tree(sandbox.container_id)
         return
     for _ in range(2):

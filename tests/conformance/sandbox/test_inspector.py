@@ -20,7 +20,7 @@ _READER = spec(role=Role.PREPARE, with_shell=False)
 
 async def found(runtime: DockerRuntime, sandbox: Sandbox, folder: str, command: str) -> str:
     """The output of `command` in a container beside `sandbox`, in `folder` of its files."""
-    reader = await runtime.inspector.beside(sandbox.container_id, _READER, folder=folder)
+    reader = await runtime.inspector.create_reader(sandbox.container_id, _READER, folder=folder)
     try:
         done = await reader.exec(["bash", "-c", command], timeout_s=20, cwd=FILES + folder, merge_streams=True)
         return done.stdout.text()
@@ -38,13 +38,13 @@ async def test_its_files_are_seen_at_rest(runtime: DockerRuntime, engine: Engine
         await say(sandbox, "(while :; do echo >> /work/count; done) & rm -f /bin/ls /bin/cat")
         if not alive:
             await engine.call(lambda api: (api.kill(sandbox.container_id), api.wait(sandbox.container_id)))
-        seen = await runtime.inspector.still(sandbox.container_id)
+        seen = await runtime.inspector.freeze_or_kill(sandbox.container_id)
         assert (seen.running, seen.oom_killed) == (alive, False)
         look = "stat -c '%n %a' a/f; cat a/f; readlink link; [[ -p pipe ]] && echo pipe; stat -c %s count >&2"
         first = await found(runtime, sandbox, "/work", look)
         assert first.startswith("a/f 0\nx\n/etc/passwd\npipe\n")
         assert await found(runtime, sandbox, "/work", look) == first
-        await runtime.inspector.still(sandbox.container_id)
+        await runtime.inspector.freeze_or_kill(sandbox.container_id)
     finally:
         await runtime.remove(sandbox.container_id)
 
@@ -57,22 +57,22 @@ async def test_what_a_dead_container_has_no_more(runtime: DockerRuntime, engine:
         await engine.call(lambda api: (api.kill(sandbox.container_id), api.wait(sandbox.container_id)))
         for folder in ("/none", "/work/link"):
             with pytest.raises(FolderUnreadable):
-                await runtime.inspector.beside(sandbox.container_id, _READER, folder=folder)
+                await runtime.inspector.create_reader(sandbox.container_id, _READER, folder=folder)
     finally:
         await runtime.remove(sandbox.container_id)
     with pytest.raises(SandboxLost):
-        await runtime.inspector.see(sandbox.container_id)
+        await runtime.inspector.inspect(sandbox.container_id)
 
 
 @unlike_gvisor("bounds no memory with --ignore-cgroups")
 async def test_the_engine_tells_of_memory(runtime: DockerRuntime, sandbox: BashSandbox, backend: Backend) -> None:
     """Counters that are read inside are what a policy writes there."""
-    assert await runtime.inspector.hit_its_memory(sandbox.container_id) is False
+    assert await runtime.inspector.hit_memory_limit(sandbox.container_id) is False
     assert await runtime.inspector.kills_in(sandbox.container_id) in (0, None)
     began = time.time()
     done = await sandbox.exec(["python3", "-c", "x = 'a' * 10**9"], timeout_s=200)
     assert done.exit_code == 137
-    await eventually(lambda: runtime.inspector.hit_its_memory(sandbox.container_id))
+    await eventually(lambda: runtime.inspector.hit_memory_limit(sandbox.container_id))
     assert await runtime.inspector.kills_in(sandbox.container_id) in (1, None)
     told = await runtime.inspector.kills_at_limits(since=began)
     assert told >= 1 or backend.name == "podman"  # it has no such event, and the container's own counter decides

@@ -68,7 +68,7 @@ async def test_the_token_is_no_part_of_a_key(facts: BoxFacts, connection: Connec
     assert len(names) == 3 and not any("secret" in name or "idempotent" in name for name in names)
     for name in names:
         assert await connection.run(connection.redis.pttl(name)) > 0, name
-    assert await facts.made(key) == "7" and await facts.made(CreateKey("other", "")) is None
+    assert await facts.created_by(key) == "7" and await facts.created_by(CreateKey("other", "")) is None
 
 
 async def test_an_end_is_moved_both_ways_and_all_is_kept_as_long(
@@ -118,7 +118,7 @@ async def test_a_create_that_is_repeated_makes_one_box(facts: BoxFacts) -> None:
     """Both of two requests make one; or a retry is answered with a box that has ended."""
     key = CreateKey("k", "a box")
     assert [await facts.remember(key, made) for made in ("7", "8")] == ["7", "7"]
-    assert await facts.remember(key, "8", instead="7") == "8" == await facts.made(key)
+    assert await facts.remember(key, "8", instead="7") == "8" == await facts.created_by(key)
 
 
 async def test_a_key_is_one_requests(facts: BoxFacts, connection: Connection, keys: Keys) -> None:
@@ -126,12 +126,12 @@ async def test_a_key_is_one_requests(facts: BoxFacts, connection: Connection, ke
     await facts.remember(CreateKey("k", "a box"), "7")
     other = CreateKey("k", "another box")
     with pytest.raises(MalformedRequest):
-        await facts.made(other)
+        await facts.created_by(other)
     with pytest.raises(MalformedRequest):
         await facts.remember(other, "8")
-    assert await facts.made(CreateKey("k", "a box")) == "7"
+    assert await facts.created_by(CreateKey("k", "a box")) == "7"
     await connection.send("SET", keys.box_key(hashlib.sha256(b"old").hexdigest()), "9")
-    assert await facts.made(CreateKey("old", "a box")) == "9"
+    assert await facts.created_by(CreateKey("old", "a box")) == "9"
 
 
 async def test_changes_are_counted(facts: BoxFacts, store: Store) -> None:

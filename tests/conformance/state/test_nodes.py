@@ -109,11 +109,11 @@ async def test_a_late_node_does_not_see_clearly(
     """It was stopped, or its Redis was: what it then misses proves nothing about others."""
     one, script = nodes_of("n1"), connection.script
     await _beats_for_a_ttl(one, "n1", clock)
-    assert one.clear_for_s() > TTL_S
+    assert one.healthy_for_s() > TTL_S
     clock.now += TTL_S
-    assert one.clear_for_s() == 0.0, "the next heartbeat is late"
+    assert one.healthy_for_s() == 0.0, "the next heartbeat is late"
     await _beats_for_a_ttl(one, "n1", clock)
-    assert one.clear_for_s() > TTL_S
+    assert one.healthy_for_s() > TTL_S
 
     async def slow(*given: object) -> object:
         clock.now += TTL_S / 2 + 0.1
@@ -122,7 +122,7 @@ async def test_a_late_node_does_not_see_clearly(
     clock.now -= BEAT_S  # as if it had sent the next one at once
     monkeypatch.setattr(connection, "script", slow)
     await _beat(one, "n1")
-    assert one.clear_for_s() == 0.0, "the answer was late"
+    assert one.healthy_for_s() == 0.0, "the answer was late"
 
 
 async def test_a_silent_node_is_avoided_for_a_while(nodes_of: Callable[..., Nodes], clock: _Clock) -> None:
@@ -196,7 +196,7 @@ async def test_who_may_take_a_session_over(
     async def refused(how: Hop, error: type[Exception]) -> None:
         hop(how)
         with pytest.raises(error):
-            await ownership.nobodys(theirs)
+            await ownership.check_owner_dead(theirs)
 
     await _beat(one, "n1")
     await refused(Hop.FREE, OwnedElsewhere)
@@ -207,7 +207,7 @@ async def test_who_may_take_a_session_over(
     await refused(Hop.FREE, OwnedElsewhere)
     await refused(Hop.TRIED, NodeUnreachable)
     await two.leave()
-    await ownership.nobodys(theirs)
+    await ownership.check_owner_dead(theirs)
 
 
 @contextlib.asynccontextmanager

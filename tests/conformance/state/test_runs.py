@@ -57,15 +57,15 @@ async def test_a_lease_lapses_only_before_eyes_that_were_open(state: RunState, m
     await state.keep("b", 600)
     now = clock.now()
     assert ends_at == pytest.approx(now + 60, abs=5)
-    assert await state.lapsed(clear_for_s=1e9) == {}
+    assert await state.lapsed(healthy_for_s=1e9) == {}
     monkeypatch.setattr(clock, "now", lambda: now + 100)
-    assert await state.lapsed(clear_for_s=59) == {}
-    assert await state.lapsed(clear_for_s=61) == {"a": ends_at}
+    assert await state.lapsed(healthy_for_s=59) == {}
+    assert await state.lapsed(healthy_for_s=61) == {"a": ends_at}
     await state.keep("a", 60)
-    assert await state.lapsed(clear_for_s=1e9) == {}
+    assert await state.lapsed(healthy_for_s=1e9) == {}
     assert await state.release("a") and not await state.release("a")
     monkeypatch.setattr(clock, "now", lambda: now + 30 * 86400)
-    assert await state.lapsed(clear_for_s=1e9) == {}, "it is kept for ever"
+    assert await state.lapsed(healthy_for_s=1e9) == {}, "it is kept for ever"
 
 
 async def test_a_start_has_one_answer(state: RunState) -> None:
@@ -107,4 +107,4 @@ async def test_an_ended_login_is_known_until_its_time_is_over(connection: Connec
 async def test_word_for_another_node(state: RunState, connection: Connection, keys: Keys) -> None:
     """The sessions of a run on other nodes would live on."""
     await RunState(connection, keys, node="n2").ask_to_end("n1", ["1", "2"])
-    assert await state.asked() == ["1", "2"] and await state.asked() == []
+    assert await state.take_end_requests() == ["1", "2"] and await state.take_end_requests() == []

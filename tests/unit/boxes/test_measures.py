@@ -29,7 +29,7 @@ class Engine:
         self.asked += 1
         return Usage(self.cpu_s, 70, 30)
 
-    async def see(self, container_id: str) -> SimpleNamespace:
+    async def inspect(self, container_id: str) -> SimpleNamespace:
         if not self.running:
             raise SandboxLost("gone")
         return SimpleNamespace(running=True)

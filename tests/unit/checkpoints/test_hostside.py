@@ -17,9 +17,9 @@ import pytest
 from sandbox_server.checkpoints.archive import Kind, Member, members
 from sandbox_server.checkpoints.hostside import on_thread
 from sandbox_server.checkpoints.packer import Packer
-from sandbox_server.checkpoints.unpacker import Listed, Refused, unpack
+from sandbox_server.checkpoints.unpacker import FolderContents, HostRestoreFailed, unpack
 from sandbox_server.errors import SandboxDiskFull
-from sandbox_server.sandbox.tree import Folders, NotShown, Tree
+from sandbox_server.sandbox.tree import Folders, HostAccessFailed, Tree
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def folders(tmp_path: Path) -> Iterator[Folders]:
 
 def put(folders: Folders, *members: Member, folder: bytes = b"", kept: bytes = b"", shm: Folders | None = None) -> None:
     """Unpack below a folder that is no container's."""
-    unpack(cast(Tree, SimpleNamespace(files=folders, shm=shm)), Listed.of(folder, kept), members)
+    unpack(cast(Tree, SimpleNamespace(files=folders, shm=shm)), FolderContents.of(folder, kept), members)
 
 
 def test_no_link_leads_out(folders: Folders, tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def member(path: bytes, kind: Kind = Kind.FILE, target: bytes = b"") -> Member:
 def test_nothing_is_written_outside(folders: Folders, tmp_path: Path, way: bytes) -> None:
     """A forged archive writes a file of the host."""
     outside = str(tmp_path / "outside").encode()
-    with pytest.raises(Refused):
+    with pytest.raises(HostRestoreFailed):
         put(folders, member(b"/a", Kind.SYMLINK, outside), member(way))
     assert (tmp_path / "outside/secret").read_text() == "secret"
     assert os.listdir(tmp_path / "outside") == ["secret"]
@@ -70,7 +70,7 @@ def test_nothing_outside_gets_a_name_inside(folders: Folders, tmp_path: Path) ->
     """A forged archive links a file of the host into a container."""
     outside = str(tmp_path / "outside").encode()
     for target in (outside + b"/secret", b"/a/secret", b"/../outside/secret"):
-        with pytest.raises(Refused):
+        with pytest.raises(HostRestoreFailed):
             put(folders, member(b"/a", Kind.SYMLINK, outside), member(b"/b", Kind.LINK, target))
         assert not (tmp_path / "root/b").exists()
 
@@ -156,15 +156,15 @@ def test_a_file_is_what_it_was(folders: Folders, tmp_path: Path) -> None:
 def test_memory_of_a_container_is_left_to_it(folders: Folders) -> None:
     """Files in /dev/shm are counted as the server's memory."""
     for shm in (None, folders):
-        with pytest.raises(Refused, match="files in /dev/shm"):
+        with pytest.raises(HostRestoreFailed, match="files in /dev/shm"):
             put(folders, member(b"/dev/shm/a"), shm=shm)
 
 
 def test_another_process_is_not_taken_for_a_container() -> None:
     """The host's own tree is read or written because a process id was used again."""
-    with pytest.raises(NotShown):
+    with pytest.raises(HostAccessFailed):
         Tree(os.getpid(), "0" * 64)
-    with pytest.raises(NotShown):
+    with pytest.raises(HostAccessFailed):
         Tree(2**22 + 1, "0" * 64)
 
 
@@ -184,7 +184,7 @@ def test_holes_are_not_read_as_bytes(folders: Folders, tmp_path: Path) -> None:
             file.seek(number << 16)
             file.write(b"x")
         file.truncate(1 << 40)
-    with pytest.raises(NotShown, match="parts between holes"):
+    with pytest.raises(HostAccessFailed, match="parts between holes"):
         packer(folders)
     os.truncate(tmp_path / "root/islands", 900 << 16)
     assert sum(map(len, packer(folders).pieces())) < 8 << 20

@@ -46,10 +46,10 @@ async def node(folder: Path, objects: Objects, most_bytes: int = 1 << 30) -> Sim
 
 async def saved(on: SimpleNamespace, seq: int, data: bytes = DATA, left_out: tuple[str, ...] = ()) -> Checkpoint:
     """A checkpoint that a node took, and copied."""
-    async with on.local.writing() as writing:
-        await writing.add(Part.FILES, data)
-        await writing.add(Part.UNDO, b"undo")
-        made = await on.local.keep(writing, Checkpoint("7", seq, "image", 1.5, 2, left_out))
+    async with on.local.writer() as writer:
+        await writer.add(Part.FILES, data)
+        await writer.add(Part.UNDO, b"undo")
+        made = await on.local.keep(writer, Checkpoint("7", seq, "image", 1.5, 2, left_out))
     on.shared.save(made)
     await on.shared._uploads.settle(20)
     return made
@@ -191,9 +191,9 @@ async def test_what_stands_is_kept_whole_and_removed_whole(objects: Objects, tmp
     a, b = await node(tmp_path / "a", objects), await node(tmp_path / "b", objects)
     here, there = (PermanentCheckpoints(one.local, objects, node="a", timeout_s=20) for one in (a, b))
     for name in ("one", "two"):
-        async with a.local.writing() as writing:
-            await writing.add(Part.FILES, DATA)
-            await here.save(await a.local.keep(writing, Checkpoint(name, 0, "sha256:1", 1.5, stands=True)))
+        async with a.local.writer() as writer:
+            await writer.add(Part.FILES, DATA)
+            await here.save(await a.local.keep(writer, Checkpoint(name, 0, "sha256:1", 1.5, stands=True)))
     found = await there.fetch("a", "one")
     assert found is not None and not found.stands
     assert b"".join([block async for block in b.local.read(found, Part.FILES)]) == DATA

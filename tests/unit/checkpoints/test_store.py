@@ -14,7 +14,7 @@ from sandbox_server.checkpoints.async_cache import AsyncCache
 from sandbox_server.checkpoints.blocks import Cutter
 from sandbox_server.checkpoints.checkpoint import Checkpoint, Part, fits
 from sandbox_server.checkpoints.packing import unpack
-from sandbox_server.checkpoints.store import Checkpoints, Damaged
+from sandbox_server.checkpoints.store import CheckpointDamaged, Checkpoints
 from sandbox_server.errors import DataDiskFull, NotForkable
 
 
@@ -39,9 +39,9 @@ def archive(files: dict[str, bytes]) -> bytes:
 
 async def stored(store: Checkpoints, seq: int, data: bytes, sid: str = "1") -> Checkpoint:
     """A checkpoint whose files are `data`."""
-    async with store.writing() as writing:
-        await writing.add(Part.FILES, data)
-        return await store.keep(writing, Checkpoint(sid, seq, "image", 1.5, 2, ("running program x",)))
+    async with store.writer() as writer:
+        await writer.add(Part.FILES, data)
+        return await store.keep(writer, Checkpoint(sid, seq, "image", 1.5, 2, ("running program x",)))
 
 
 def blocks(folder: Path) -> list[Path]:
@@ -109,7 +109,7 @@ async def test_what_copies_read_outlives_its_successor(tmp_path: Path) -> None:
     with store.held(first):
         second = await stored(store, 1, b"second")
         assert await read(store, first) == b"first"
-    with pytest.raises(Damaged):
+    with pytest.raises(CheckpointDamaged):
         await read(store, first)
     store.drop(first)
     assert store.find("1", 1) == second and await read(store, second) == b"second"
@@ -156,18 +156,18 @@ async def test_what_stands_stays_until_it_is_released(tmp_path: Path) -> None:
     """A box's files go to make room for others, over a restart too; or they stay for ever."""
     store = Checkpoints(tmp_path, most_bytes=2_500_000)
     await store.open()
-    async with store.writing() as writing:
-        await writing.add(Part.FILES, os.urandom(1_000_000))
-        kept = await store.keep(writing, Checkpoint("box-7", 0, "sha256:1", 1.5, stands=True))
+    async with store.writer() as writer:
+        await writer.add(Part.FILES, os.urandom(1_000_000))
+        kept = await store.keep(writer, Checkpoint("box-7", 0, "sha256:1", 1.5, stands=True))
     again = Checkpoints(tmp_path, most_bytes=2_500_000)
     await again.open()
     for seq in (1, 2, 3):
         await stored(again, seq, os.urandom(1_000_000))
-    assert again.standing() == [kept] and again.find("box-7", 0) == kept and again.stored_bytes(kept) > 1_000_000
+    assert again.permanent() == [kept] and again.find("box-7", 0) == kept and again.stored_bytes(kept) > 1_000_000
     await again.release(kept)
     for seq in (4, 5):
         await stored(again, seq, os.urandom(1_000_000))
-    assert again.find("box-7", 0) is None and again.standing() == []
+    assert again.find("box-7", 0) is None and again.permanent() == []
 
 
 async def test_those_of_sleeping_sessions_stay(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ async def test_a_damaged_block_is_refused(tmp_path: Path, harm: str) -> None:
     again = Checkpoints(tmp_path, most_bytes=1 << 30)
     await again.open()
     if harm != "gone":
-        with pytest.raises(Damaged):
+        with pytest.raises(CheckpointDamaged):
             await read(again, made)
     assert again.nearest("1", 1, "image") is None
 
@@ -219,7 +219,7 @@ async def test_a_damaged_block_is_written_again(tmp_path: Path) -> None:
     await store.open()
     first = store.find("1", 1)
     assert first is not None
-    with pytest.raises(Damaged):
+    with pytest.raises(CheckpointDamaged):
         await read(store, first)
     assert not store.find("2", 1) and not store.find("3", 1) and not blocks(tmp_path)
     assert await read(store, await stored(store, 2, data)) == data
@@ -229,15 +229,15 @@ async def test_what_stands_outlives_a_damaged_block(tmp_path: Path) -> None:
     """A box's checkpoint goes with another one's; or the next checkpoint relies on the block that is damaged."""
     before, data = Checkpoints(tmp_path, most_bytes=1 << 30), os.urandom(100_000)
     await before.open()
-    async with before.writing() as writing:
-        await writing.add(Part.FILES, data)
-        await before.keep(writing, Checkpoint("box-7", 0, "sha256:1", 1.5, stands=True))
+    async with before.writer() as writer:
+        await writer.add(Part.FILES, data)
+        await before.keep(writer, Checkpoint("box-7", 0, "sha256:1", 1.5, stands=True))
     first = await stored(before, 1, data)
     (path,) = blocks(tmp_path)
     path.write_bytes(path.read_bytes()[:-3] + b"bad")
     store = Checkpoints(tmp_path, most_bytes=1 << 30)
     await store.open()
-    with pytest.raises(Damaged):
+    with pytest.raises(CheckpointDamaged):
         await read(store, first)
     kept = store.find("box-7", 0)
     assert kept is not None and not store.find("1", 1)
@@ -255,7 +255,7 @@ async def test_a_block_that_cannot_be_read_now_is_kept(tmp_path: Path) -> None:
     await store.open()
     path.rename(tmp_path / "aside")
     path.mkdir()
-    with pytest.raises(Damaged):
+    with pytest.raises(CheckpointDamaged):
         await read(store, first)
     path.rmdir()
     (tmp_path / "aside").rename(path)

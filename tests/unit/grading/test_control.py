@@ -10,7 +10,7 @@ from sandbox_server.errors import EngineUnavailable, InfrastructureError, Sandbo
 from sandbox_server.grading.base import TestRun as Run  # pytest would collect a name that begins with Test
 from sandbox_server.grading.control import Control, GradingInterrupted, attribute_failures, is_suspect
 from sandbox_server.sandbox.base import Limits
-from sandbox_server.sandbox.inspector import ContainerInspector, CurrentLimits, Seen
+from sandbox_server.sandbox.inspector import ContainerDetails, ContainerInspector, CurrentLimits
 from sandbox_server.verdicts import VerdictName
 
 _INSTANCE = TaskInstance(
@@ -47,10 +47,10 @@ async def test_gold_clears_the_host_where_the_unpatched_tree_gives_no_results(
 class SeenFrom:
     """Replaces `ContainerInspector`: what the engine says about one container."""
 
-    def __init__(self, answer: Seen | Exception) -> None:
+    def __init__(self, answer: ContainerDetails | Exception) -> None:
         self._answer = answer
 
-    async def see(self, container_id: str) -> Seen:
+    async def inspect(self, container_id: str) -> ContainerDetails:
         if isinstance(self._answer, Exception):
             raise self._answer
         return self._answer
@@ -58,14 +58,14 @@ class SeenFrom:
 
 def _seen(
     *, running: bool = False, oom_killed: bool = False, exit_code: int = 0, limits: CurrentLimits | None = None
-) -> Seen:
-    return Seen("i", "@0", running, oom_killed, exit_code, limits)
+) -> ContainerDetails:
+    return ContainerDetails("i", "@0", running, oom_killed, exit_code, limits)
 
 
 _LOST = SandboxLost("gone")
 
 
-async def _broke_off(answer: Seen | Exception, error: Exception = _LOST, patch: bytes = b"x") -> Exception:
+async def _broke_off(answer: ContainerDetails | Exception, error: Exception = _LOST, patch: bytes = b"x") -> Exception:
     with pytest.raises(Exception) as raised:
         async with attribute_failures(
             cast(ContainerInspector, SeenFrom(answer)), "c", image="i", patch=patch, limits=Limits()
@@ -86,7 +86,7 @@ async def _broke_off(answer: Seen | Exception, error: Exception = _LOST, patch: 
         (SandboxLost("no such container"), _LOST, True),
     ],
 )
-async def test_whose_fault_it_looks_like(answer: Seen | Exception, error: Exception, outer: bool) -> None:
+async def test_whose_fault_it_looks_like(answer: ContainerDetails | Exception, error: Exception, outer: bool) -> None:
     """A patch that fills its memory is taken for a restart of the engine, or a restart for the patch."""
     broken = await _broke_off(answer, error)
     assert isinstance(broken, GradingInterrupted) and broken.outer is outer and broken.error is error

@@ -20,7 +20,7 @@ class Told:
     def kills_on_host(self) -> int | None:
         return self.kills.pop(0)
 
-    async def hit_its_memory(self, container_id: str) -> bool:
+    async def hit_memory_limit(self, container_id: str) -> bool:
         return self.at_limit
 
     async def kills_in(self, container_id: str) -> int | None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sandbox_server.grading.reasons import bare, failures, right, tells_of
+from sandbox_server.grading.reasons import bare, failed_as_expected, failures, tells_of
 
 _PYTEST = """
 ============================= test session starts ==============================
@@ -114,21 +114,23 @@ FAILED docs/usage.rst::usage.rst
 
 def test_a_document_that_says_something_else_is_right() -> None:
     """No document of doctests was altered."""
-    assert right(_DOCTEST, ["docs/usage.rst::usage.rst"], ())
-    assert not right(_DOCTEST, ["docs/other.rst::other.txt"], ())
+    assert failed_as_expected(_DOCTEST, ["docs/usage.rst::usage.rst"], ())
+    assert not failed_as_expected(_DOCTEST, ["docs/other.rst::other.txt"], ())
 
 
 def test_only_an_assertion_is_right() -> None:
     """A variant that breaks the test itself would be met by nothing, and so would say nothing."""
-    assert right(_PYTEST, ["tests/test_a.py::test_parse[a]"], ())
-    assert right(_PYTEST, ["tests/test_a.py::TestA::test_refuses"], ("Mine",))
-    assert not right(_PYTEST, ["tests/test_a.py::TestA::test_refuses"], ())
-    assert not right(_UNITTEST, ["test_b (tests.test_a.A)"], ())
-    assert not right(_PYTEST, ["tests/test_a.py::test_gone"], ())
-    assert right(_PYTEST, ["test_parse"], ())  # all cases of it
+    assert failed_as_expected(_PYTEST, ["tests/test_a.py::test_parse[a]"], ())
+    assert failed_as_expected(_PYTEST, ["tests/test_a.py::TestA::test_refuses"], ("Mine",))
+    assert not failed_as_expected(_PYTEST, ["tests/test_a.py::TestA::test_refuses"], ())
+    assert not failed_as_expected(_UNITTEST, ["test_b (tests.test_a.A)"], ())
+    assert not failed_as_expected(_PYTEST, ["tests/test_a.py::test_gone"], ())
+    assert failed_as_expected(_PYTEST, ["test_parse"], ())  # all cases of it
     cut = _PYTEST.replace("test_parse[a]", "test_parse[a - b]")
-    assert right(cut, ["tests/test_a.py::test_parse[a"], ()) and not right(cut, ["tests/test_a.py::test_parse[b"], ())
-    assert right("a format that is not known", ["x"], ())
+    assert failed_as_expected(cut, ["tests/test_a.py::test_parse[a"], ()) and not failed_as_expected(
+        cut, ["tests/test_a.py::test_parse[b"], ()
+    )
+    assert failed_as_expected("a format that is not known", ["x"], ())
 
 
 @pytest.mark.parametrize(

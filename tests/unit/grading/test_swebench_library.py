@@ -22,7 +22,7 @@ from sandbox_server.grading.graders import swebench as swebench_module
 from sandbox_server.grading.graders.swebench import Swebench, judge
 from sandbox_server.grading.library import SwebenchLibrary, UnjudgeableLog
 from sandbox_server.grading.patching import APPLY_COMMANDS
-from sandbox_server.grading.supervised import Supervised
+from sandbox_server.grading.supervised import SupervisedRun
 from sandbox_server.sandbox.base import Output, Sandbox
 from sandbox_server.verdicts import VerdictName
 from tests.waiting import eventually
@@ -269,8 +269,8 @@ async def test_a_log_that_takes_too_long_is_unjudgeable_and_delays_no_other(monk
         await without_judges(pid_of(library))
 
         # as a fault of the service it would be masked, and a patch can cause it at will
-        async def supervised(*args: object) -> Supervised:
-            return Supervised(Output(b"9" * 3_000_000), "", "", True, "", 0, 0, False, 1.0, 0)
+        async def supervised(*args: object) -> SupervisedRun:
+            return SupervisedRun(Output(b"9" * 3_000_000), "", "", True, "", 0, 0, False, 1.0, 0)
 
         monkeypatch.setattr(swebench_module, "_supervise", supervised)
         run = await swebench.run(instance(), cast(Sandbox, None), timeout_s=5)

@@ -67,8 +67,8 @@ CALLS: dict[str, Callable[[DockerRuntime], Awaitable[object]]] = {
     "facts": lambda runtime: runtime.facts(),
     "disk": lambda runtime: runtime.disk_usage(),
     "leftovers": lambda runtime: runtime.remove_leftovers(),
-    "seen": lambda runtime: runtime.inspector.see("0" * 64),
-    "changed": lambda runtime: runtime.inspector.changed("0" * 64),
+    "seen": lambda runtime: runtime.inspector.inspect("0" * 64),
+    "changed_paths": lambda runtime: runtime.inspector.changed_paths("0" * 64),
     "image": lambda runtime: runtime.images.find("x"),
     "images": lambda runtime: runtime.images.all(),
     "stored": lambda runtime: runtime.images.stored(),
@@ -79,7 +79,7 @@ NOTHING_THERE = {
     "disk": [b"[]"],
     "images": [b"[]", b"[{}]"],
     "stored": [b"[]"],
-    "changed": [b"{}", b'{"State": null}'],
+    "changed_paths": [b"{}", b'{"State": null}'],
 }
 """Call -> what a healthy engine may answer too."""
 

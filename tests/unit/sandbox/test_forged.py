@@ -19,7 +19,7 @@ from sandbox_server.protocols.e2b.envd_filesystem import entry
 from sandbox_server.sandbox.base import ExecResult, Output, Sandbox, ShellOutcome
 from sandbox_server.sandbox.bash import files, filesystem, frames, profile
 from sandbox_server.sandbox.bash.clock import SandboxClock
-from sandbox_server.sandbox.bash.command import Begun, ChannelMode, ChannelProcess
+from sandbox_server.sandbox.bash.command import ChannelMode, ChannelProcess, StartedCommand
 from sandbox_server.sandbox.bash.exec_channel import ChannelEnded, ChannelFlooded, ExecChannel
 from sandbox_server.sandbox.bash.filesystem_channels import ChannelEnded as FileChannelEnded
 from sandbox_server.sandbox.bash.filesystem_channels import Exchange
@@ -64,14 +64,14 @@ def stream_of(said: list[tuple[int, bytes]], *, raw: bytes = b"") -> DockerExecS
 class Recording:
     """Replaces the channels beside the command's own."""
 
-    def __init__(self, killed: list[Begun], returned: list[ExecChannel]) -> None:
+    def __init__(self, killed: list[StartedCommand], returned: list[ExecChannel]) -> None:
         self.killed = killed
         self.returned = returned
 
-    async def kill(self, begun: Begun) -> None:
+    async def kill(self, begun: StartedCommand) -> None:
         self.killed.append(begun)
 
-    async def signal(self, begun: Begun, number: int) -> bool:
+    async def signal(self, begun: StartedCommand, number: int) -> bool:
         return True
 
     async def status(self, channel: ExecChannel) -> int:
@@ -84,10 +84,12 @@ class Recording:
         channel.close()
 
 
-def command_on(exec_stream: DockerExecStream, killed: list[Begun], returned: list[ExecChannel]) -> ChannelProcess:
+def command_on(
+    exec_stream: DockerExecStream, killed: list[StartedCommand], returned: list[ExecChannel]
+) -> ChannelProcess:
     return ChannelProcess(
         ExecChannel(exec_stream, "0"),
-        Begun(NONCE, "1", 7, "", ""),
+        StartedCommand(NONCE, "1", 7, "", ""),
         b"",
         b"",
         ChannelMode(shared=True, reusable=True, pty=False, timeout_s=None),
@@ -98,9 +100,9 @@ def command_on(exec_stream: DockerExecStream, killed: list[Begun], returned: lis
 
 def run_recorded(
     said: list[tuple[int, bytes]],
-) -> tuple[ProcessEnd | CommandBroken, bytes, list[Begun], list[ExecChannel]]:
+) -> tuple[ProcessEnd | CommandBroken, bytes, list[StartedCommand], list[ExecChannel]]:
     """Run a command on such a channel; return its end, stdout, kills, and channels returned for reuse."""
-    killed: list[Begun] = []
+    killed: list[StartedCommand] = []
     returned: list[ExecChannel] = []
 
     async def run() -> tuple[ProcessEnd | CommandBroken, bytes]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_server.sandbox.inotify import Happened, Inotify
+from sandbox_server.sandbox.inotify import EventMask, Inotify
 
 
 @pytest.fixture
@@ -30,19 +30,19 @@ def test_short_lives_are_told(tmp_path: Path, folder: int) -> None:
     (tmp_path / "one").rename(tmp_path / "two")
     (tmp_path / "two").chmod(0o600)
     (tmp_path / "two").unlink()
-    told = [(event.what, os.fsdecode(event.name)) for event in kernel.events() if event.watch == watch]
+    told = [(event.mask, os.fsdecode(event.name)) for event in kernel.events() if event.watch == watch]
     assert told == [
-        (Happened.CREATED, "other"),
-        (Happened.CREATED, "one"),
-        (Happened.WRITTEN, "one"),
-        (Happened.MOVED_FROM, "one"),
-        (Happened.MOVED_TO, "two"),
-        (Happened.CHANGED, "two"),
-        (Happened.DELETED, "two"),
+        (EventMask.CREATED, "other"),
+        (EventMask.CREATED, "one"),
+        (EventMask.WRITTEN, "one"),
+        (EventMask.MOVED_FROM, "one"),
+        (EventMask.MOVED_TO, "two"),
+        (EventMask.CHANGED, "two"),
+        (EventMask.DELETED, "two"),
     ]
     kernel.remove(watch)
     kernel.remove(watch)
-    assert [event.what for event in kernel.events()] == [Happened.UNWATCHED]
+    assert [event.mask for event in kernel.events()] == [EventMask.UNWATCHED]
 
 
 def test_a_flood_is_read_in_parts(tmp_path: Path, folder: int) -> None:
@@ -53,5 +53,5 @@ def test_a_flood_is_read_in_parts(tmp_path: Path, folder: int) -> None:
         (tmp_path / f"a-name-of-some-length-{number}").touch()
     first, second = list(kernel.events()), list(kernel.events())
     assert len(first) < 4500 and second
-    names = [os.fsdecode(event.name) for event in first + second if event.what is Happened.CREATED]
+    names = [os.fsdecode(event.name) for event in first + second if event.mask is EventMask.CREATED]
     assert [int(re.findall(r"\d+", name)[0]) for name in names] == list(range(len(names)))

@@ -12,13 +12,13 @@ from sandbox_server.grading.control import GradingInterrupted, attribute_failure
 from sandbox_server.sandbox.base import Limits
 from sandbox_server.sandbox.bash import command, exec_channels
 from sandbox_server.sandbox.bash.clock import SandboxClock
-from sandbox_server.sandbox.bash.command import Begun, ChannelMode, ChannelProcess
+from sandbox_server.sandbox.bash.command import ChannelMode, ChannelProcess, StartedCommand
 from sandbox_server.sandbox.bash.exec_channel import ExecChannel
 from sandbox_server.sandbox.bash.exec_channels import ExecChannels
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.exec_stream import DockerExecStream, _Stream
 from sandbox_server.sandbox.engine import Container
-from sandbox_server.sandbox.inspector import ContainerInspector, Seen
+from sandbox_server.sandbox.inspector import ContainerDetails, ContainerInspector
 from sandbox_server.sandbox.process import ProcessEnd
 from tests.unit.sandbox.test_forged import Recording
 
@@ -27,7 +27,7 @@ def a_grading(stream: _Stream, channels: Recording) -> ChannelProcess:
     """A command with a channel of its own and 0.2 s of time."""
     return ChannelProcess(
         ExecChannel(DockerExecStream(cast(Engine, None), "recorded", stream), "0"),
-        Begun("0" * 32, "1", 7, "", ""),
+        StartedCommand("0" * 32, "1", 7, "", ""),
         b"",
         b"",
         ChannelMode(shared=False, reusable=False, pty=False, timeout_s=0.2),
@@ -39,7 +39,7 @@ def a_grading(stream: _Stream, channels: Recording) -> ChannelProcess:
 async def test_what_ended_while_the_server_stood_still_was_not_too_slow() -> None:
     """Tests that took a second were `timeout`, 0.0, since the server's host had been suspended for a minute."""
     stream = _Stream(b"")
-    killed: list[Begun] = []
+    killed: list[StartedCommand] = []
     process = a_grading(stream, Recording(killed, []))
     waiting = asyncio.create_task(process.wait())
     await asyncio.sleep(0.05)
@@ -51,7 +51,7 @@ async def test_what_ended_while_the_server_stood_still_was_not_too_slow() -> Non
 async def test_a_server_that_is_always_late_times_commands_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each late look gave a command more time: on a server that is always late its limit never came."""
     monkeypatch.setattr(command, "_LATE_S", 0.05)
-    killed: list[Begun] = []
+    killed: list[StartedCommand] = []
     process = a_grading(_Stream(b""), Recording(killed, []))
     waiting = asyncio.create_task(process.wait())
     try:
@@ -70,7 +70,7 @@ async def test_a_server_that_is_always_late_times_commands_out(monkeypatch: pyte
 class Paused(Recording):
     """The engine starts nothing in a container that somebody has paused."""
 
-    async def kill(self, begun: Begun) -> None:
+    async def kill(self, begun: StartedCommand) -> None:
         raise SandboxPaused("the container is paused")
 
 
@@ -81,12 +81,16 @@ async def test_a_pause_is_no_timeout() -> None:
         with pytest.raises(SandboxPaused) as raised:
             await process.wait()
 
-    async def see(container_id: str) -> Seen:
-        return Seen("sha256:1", "2026-01-01T00:00:00Z", running=True, oom_killed=False, exit_code=0)
+    async def inspect(container_id: str) -> ContainerDetails:
+        return ContainerDetails("sha256:1", "2026-01-01T00:00:00Z", running=True, oom_killed=False, exit_code=0)
 
     with pytest.raises(GradingInterrupted) as broken:
         async with attribute_failures(
-            cast(ContainerInspector, SimpleNamespace(see=see)), "c", image="sha256:1", patch=b"x", limits=Limits()
+            cast(ContainerInspector, SimpleNamespace(inspect=inspect)),
+            "c",
+            image="sha256:1",
+            patch=b"x",
+            limits=Limits(),
         ):
             raise raised.value
     assert broken.value.outer, "no patch can do that"
@@ -95,7 +99,7 @@ async def test_a_pause_is_no_timeout() -> None:
 class Gone(Recording):
     """A container that died, and whose engine has not ended the command's output, as gVisor's does not always."""
 
-    async def kill(self, begun: Begun) -> None:
+    async def kill(self, begun: StartedCommand) -> None:
         raise SandboxLost("the container is not running")
 
 

@@ -8,7 +8,7 @@ import pytest
 from sandbox_server.catalogue.instance import Collect, HarborGrader, SandboxSpec, TaskInstance
 from sandbox_server.errors import ImageUnavailable, InfrastructureError, SandboxDiskFull, SandboxLost
 from sandbox_server.sandbox.base import ContainerSpec, ExecResult, Output, Runtime
-from sandbox_server.sandbox.inspector import Seen
+from sandbox_server.sandbox.inspector import ContainerDetails
 from sandbox_server.scoring.captures import Captures, _Failed
 
 DIFF = b"diff --git a/x b/x\n"
@@ -64,25 +64,30 @@ class Engine:
 
     sees_files = True
 
-    def __init__(self, *ends: ExecResult, seen: tuple[Seen | Exception, ...] = (), stilled: Seen | None = None) -> None:
+    def __init__(
+        self,
+        *ends: ExecResult,
+        seen: tuple[ContainerDetails | Exception, ...] = (),
+        frozen: ContainerDetails | None = None,
+    ) -> None:
         self.inspector = self
         self._ends = list(ends)
         self._seen = list(seen)
-        self._stilled = stilled or STOPPED
+        self._frozen = frozen or STOPPED
         self.bounds: list[float] = []
         self.made = 0
         self.removed = 0
 
-    async def see(self, container_id: str) -> Seen:
+    async def inspect(self, container_id: str) -> ContainerDetails:
         seen = self._seen.pop(0) if self._seen else STOPPED
         if isinstance(seen, Exception):
             raise seen
         return seen
 
-    async def still(self, container_id: str) -> Seen:
-        return self._stilled
+    async def freeze_or_kill(self, container_id: str) -> ContainerDetails:
+        return self._frozen
 
-    async def beside(self, container_id: str, spec: ContainerSpec, *, folder: str) -> "Engine":
+    async def create_reader(self, container_id: str, spec: ContainerSpec, *, folder: str) -> "Engine":
         return await self.create(spec)
 
     async def create(self, spec: ContainerSpec) -> "Engine":
@@ -105,8 +110,8 @@ class Engine:
     container_id = "c"
 
 
-STOPPED = Seen("sha256:1", "@0", running=False, oom_killed=False, exit_code=137)
-RUNNING = Seen("sha256:1", "@0", running=True, oom_killed=False, exit_code=0)
+STOPPED = ContainerDetails("sha256:1", "@0", running=False, oom_killed=False, exit_code=137)
+RUNNING = ContainerDetails("sha256:1", "@0", running=True, oom_killed=False, exit_code=0)
 TASK = TaskInstance(instance_id="c__c-1", repo="c/c", sandbox=SandboxSpec(images=("i",), workdir="/testbed"))
 BROKEN, LATE = _end(6, "fatal"), _end(None)
 
@@ -173,12 +178,12 @@ class _Host:
     def inspector(self) -> "_Host":
         return self
 
-    async def see(self, container_id: str) -> object:
+    async def inspect(self, container_id: str) -> object:
         return SimpleNamespace(image="i", running=True, created_at="@0")
 
-    still = see
+    freeze_or_kill = inspect
 
-    async def beside(self, *_: object, **__: object) -> object:
+    async def create_reader(self, *_: object, **__: object) -> object:
         return SimpleNamespace(container_id="reader", exec=self._exec)
 
     async def create(self, *_: object, **__: object) -> object:

@@ -5,15 +5,15 @@ from bisect import bisect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
-from sandbox_server.grading.variants.known import Places
 from sandbox_server.grading.variants.lexing import SUFFIXES
+from sandbox_server.grading.variants.repository_tests import Places
 from sandbox_server.grading.variants.tokens import Code
 
 _SAYING = 3
 """Fewest words and literals of a line that counts: shorter ones, such as `want: 3`, are repeated by chance."""
 
 
-class Repository:
+class LexedRepositoryTests:
     """The lines of the repository's own test files, and the lists in their tests."""
 
     def __init__(self, files: Mapping[str, bytes]) -> None:

@@ -1,4 +1,4 @@
-"""A checkpoint that is being written: its streams are cut into blocks, which are stored once complete."""
+"""Writes a checkpoint: its streams are cut into blocks, which are stored once complete."""
 
 import asyncio
 import json
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 _AT_ONCE = 1 << 16  # bytes hashed on the event loop; more are hashed on a thread
 
 
-class Writing:
-    """A checkpoint that is being written."""
+class CheckpointWriter:
+    """Writes one checkpoint."""
 
     def __init__(self, store: "Checkpoints") -> None:
         self._store = store

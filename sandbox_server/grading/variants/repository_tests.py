@@ -7,13 +7,13 @@ from itertools import chain
 
 from sandbox_server.grading.variants.base import Source, Variant
 from sandbox_server.grading.variants.cases import named_rows
-from sandbox_server.grading.variants.finding import Found, defined
+from sandbox_server.grading.variants.finding import FoundTest, defined
 
 Places = Sequence[tuple[int, int]]
 """Begin and end of parts of a test file, in bytes."""
 
 
-class Known:
+class RepositoryTests:
     """The statements of the repository's own test files, and the rows of their tables.
 
     A test patch often adds a line to a test, or a row to its table. Code can compare the lines and rows around it with
@@ -30,7 +30,7 @@ class Known:
                 for key in _keys(found):
                     self._rows.setdefault(key, set()).update(rows)
 
-    def places(self, found: Found) -> Places:
+    def places(self, found: FoundTest) -> Places:
         """The statements of a test that the repository has anywhere, and the rows that it has in the same test."""
         rows = frozenset[str]().union(*(self._rows.get(key, ()) for key in _keys(found)))
         there: list[ast.stmt | ast.expr] = [
@@ -53,7 +53,7 @@ def lies_in(places: Places, start: int, end: int) -> bool:
     return any(begin <= start and end <= to for begin, to in places)
 
 
-def _keys(found: Found) -> tuple[str, str]:
+def _keys(found: FoundTest) -> tuple[str, str]:
     return found.name, "".join(map(ast.dump, found.function.body))
 
 
@@ -62,7 +62,7 @@ def _statements(tree: ast.AST) -> Iterator[ast.stmt]:
     return (node for node in ast.walk(tree) if isinstance(node, ast.stmt) and not isinstance(node, defining))
 
 
-def _rows(found: Found) -> Iterator[ast.expr]:
+def _rows(found: FoundTest) -> Iterator[ast.expr]:
     """Elements of collections that have several parts themselves, in the test and in its cases outside of it."""
     trees = (found.function, *named_rows(found.source, found.function))
     for node in chain.from_iterable(map(ast.walk, trees)):
