@@ -2,6 +2,7 @@
 
 import subprocess
 import time
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -163,19 +164,31 @@ def test_the_pieces_do_what_the_whole_does(text):
     assert run(*split_commands(text)) == run(text)
 
 
+def cost(text: str) -> float:
+    """CPU time of splitting `text` in that of a million additions, least of three: a busy machine is slow at both."""
+
+    def took(work: Callable[[], object]) -> float:
+        began = time.thread_time()
+        work()
+        return time.thread_time() - began
+
+    def add() -> None:
+        total = 0
+        for number in range(1_000_000):
+            total += number
+
+    return min(took(lambda: split_commands(text)) / took(add) for _ in range(3))
+
+
 @pytest.mark.parametrize(
     "unit", ["a=(", ">", "<<<", "<<A\n", "((", "${", "`", "case x in\n", "if x;then\n", "|", "$(("]
 )
 def test_a_hostile_text_costs_a_bounded_time(unit):
     """The parser's error recovery, quadratic, holds up the server for a second."""
     text = "ls\n" + (unit * MAX_SPLIT_BYTES)[: MAX_SPLIT_BYTES - 10] + "\nls"
-    began = time.thread_time()
-    split_commands(text)
-    assert time.thread_time() - began < 0.3
+    assert cost(text) < 4
 
 
 def test_many_short_lines_are_bounded() -> None:
     """8,192 lines of `a`, 16 KB, kept the event loop for 0.25 s: each piece was within the bound, for itself."""
-    began = time.thread_time()
-    split_commands("a\n" * 8192)
-    assert time.thread_time() - began < 0.2
+    assert cost("a\n" * 8192) < 4
