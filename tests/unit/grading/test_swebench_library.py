@@ -20,7 +20,7 @@ from sandbox_server.grading import library as library_module
 from sandbox_server.grading.base import Judging
 from sandbox_server.grading.graders import swebench as swebench_module
 from sandbox_server.grading.graders.swebench import Swebench, judge
-from sandbox_server.grading.library import SwebenchLibrary, UnjudgeableLog
+from sandbox_server.grading.library import SwebenchLibrary, UnjudgeableLog, _message, _row
 from sandbox_server.grading.patching import APPLY_COMMANDS
 from sandbox_server.grading.supervised import SupervisedRun
 from sandbox_server.sandbox.base import Output, Sandbox
@@ -249,6 +249,19 @@ async def test_a_cancelled_request_leaves_no_judge(library: SwebenchLibrary) -> 
 
 _QUADRATIC = whole("9" * 3_000_000 + "\n", 5)
 """Some of the library's expressions try each of these digits as the beginning of a number."""
+
+
+async def test_a_caller_that_leaves_as_its_request_is_read_leaves_no_judge(library: SwebenchLibrary) -> None:
+    """The signal that ends a judge was asked for after the request was read: a caller that left before was missed."""
+    await library.report(instance(), whole(summary()))  # a worker runs
+    worker = library._worker
+    assert worker is not None
+    message = _message({"op": "report", "row": _row(instance()), "log": _QUADRATIC})
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert worker.pass_on(theirs)
+        await asyncio.to_thread(ours.sendall, message)
+    await without_judges(pid_of(library))
 
 
 async def test_a_log_that_takes_too_long_is_unjudgeable_and_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
