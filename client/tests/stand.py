@@ -9,6 +9,7 @@ import struct
 import threading
 import time
 from collections import Counter, deque
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -51,7 +52,7 @@ class Seen:
 class Stand:
     """Sessions in a dict. An action's text comes back with `$((a+b))` computed; one with "solve" earns reward 1.0."""
 
-    def __init__(self, prefix: str = "", port: int = 0) -> None:
+    def __init__(self, prefix: str = "", port: int = 0, *, solved: Iterable[str] = ()) -> None:
         self.prefix = prefix
         self.delay_s = 0.0
         self.together: dict[str, threading.Barrier] = {}
@@ -63,7 +64,7 @@ class Stand:
         self.answers: dict[str, deque[dict[str, Any]]] = {}
         self.seen: list[Seen] = []
         self.runs: list[tuple[str, str]] = []
-        self.solved: dict[str, bool] = {}
+        self.solved: dict[str, bool] = dict.fromkeys(solved, True)
         self.ended: Counter[str] = Counter()
         self.most_at_once: Counter[str] = Counter()
         """Path -> most of its requests that were under way at the same time."""

@@ -60,17 +60,17 @@ def test_a_host_that_restarts(manager: type[SWEDevRewardManager], monkeypatch: p
     """8 of 8 were lost where the only host was away for seconds."""
     url = dead()
     monkeypatch.setenv("SANDBOX_URL", url)
+    sids = range(1000, 1008)
     back: list[Stand] = []
 
     def come_back() -> None:
         time.sleep(1.0)
-        back.append(Stand(port=int(url.rpartition(":")[2])))
-        solved(back[0], 8)
+        back.append(Stand(port=int(url.rpartition(":")[2]), solved=map(str, sids)))
 
     thread = threading.Thread(target=come_back)
     thread.start()
     try:
-        assert rewards([Scalar(1000 + number) for number in range(8)], manager) == [1.0] * 8
+        assert rewards([Scalar(sid) for sid in sids], manager) == [1.0] * 8
     finally:
         thread.join()
         back[0].close()
