@@ -53,6 +53,7 @@ def grading_of(
         containers,
         load_graders(judging),
         _baselines(Instances(database)),
+        git_home=(settings.data_dir / "git").absolute(),
         runner_files=settings.runner_files,
         judging=judging,
         retries=Retries(settings.grade_attempts),

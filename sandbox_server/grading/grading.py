@@ -51,6 +51,7 @@ class Grading:
         graders: Mapping[str, Grader],
         baseline: BaselineSource,
         *,
+        git_home: Path,
         runner_files: RunnerFilePolicy = "strip",
         judging: Judging | None = None,
         bounds: Bounds | None = None,
@@ -58,7 +59,7 @@ class Grading:
         assays: Assays | None = None,
         control_kept_s: float = 300.0,
     ) -> None:
-        """`graders`: by grader kind, made with `judging`.
+        """`graders`: by grader kind, made with `judging`. `git_home`: as for `GitReading`.
 
         `control_kept_s`: seconds for which two findings are reused, that a control run succeeded, and that an
         instance's own trees (unpatched, gold) give no results.
@@ -74,12 +75,11 @@ class Grading:
         self._assays = assays
         self.confirming: Confirming | None = None
         """Runs confirming runs for patches that earn a reward; None: there are no confirming runs."""
-        self._reading = GitReading()
+        self._reading = GitReading(git_home)
 
     async def close(self) -> None:
         """Stop the graders and remove the containers that were created ahead."""
         await self._containers.close()
-        self._reading.close()
         for grader in self._graders.values():
             await grader.close()
 

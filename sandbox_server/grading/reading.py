@@ -8,8 +8,6 @@ unseen. For GNU patch, this module writes a patch in a plain form.
 import asyncio
 import posixpath
 import re
-import shutil
-import tempfile
 from pathlib import Path
 
 from sandbox_server.catalogue.diff import FileSection, file_sections, touched_paths
@@ -23,18 +21,16 @@ _PLAIN = re.compile(rb"[A-Za-z0-9_./+-]+")
 
 
 class GitReading:
-    """Runs the host's git, in a folder of its own until `close`."""
+    """Runs the host's git in `home`, a folder for nothing else, which is made if it is not there."""
 
-    def __init__(self) -> None:
-        self._home: Path | None = None
+    def __init__(self, home: Path) -> None:
+        self._home = home
 
     async def misread(self, patch: bytes) -> str:
         """Why `patch` must not be graded: git would touch files that the guard has not seen. "" if it would not.
 
         Also "" if git cannot read the patch, because it then applies nothing.
         """
-        if self._home is None:
-            self._home = Path(tempfile.mkdtemp(prefix="sandbox-git-"))
         env = environment(self._home, ()) | {"GIT_CEILING_DIRECTORIES": str(self._home.parent)}
         try:
             answer = await run_git(
@@ -47,12 +43,6 @@ class GitReading:
             return ""
         names = ", ".join(name.encode("utf-8", "backslashreplace").decode() for name in unseen[:3])
         return f"git reads other files from its headers than the guard does: {names}"
-
-    def close(self) -> None:
-        """Remove the folder."""
-        if self._home is not None:
-            shutil.rmtree(self._home, ignore_errors=True)
-            self._home = None
 
 
 def _unseen(answer: bytes, patch: bytes) -> list[str]:

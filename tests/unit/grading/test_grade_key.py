@@ -1,6 +1,7 @@
 """The key under which sessions with the same patch share a verdict."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -72,7 +73,13 @@ class _Containers:
 async def _facts(*, judging: Judging | None = None, confirm: Mapping[str, Any] | None = None) -> Mapping[str, object]:
     """The facts of a grading with these bounds on judging and these arguments of `Confirming`."""
     judge = SimpleNamespace(versions={})
-    made = Grading(cast(Containers, _Containers()), {"script": cast(Any, judge)}, cast(Any, None), judging=judging)
+    made = Grading(
+        cast(Containers, _Containers()),
+        {"script": cast(Any, judge)},
+        cast(Any, None),
+        git_home=Path("/nonexistent"),
+        judging=judging,
+    )
     if confirm is not None:
         given = {"mode": "resolved", "earns": None, **confirm}
         made.confirming = Confirming(cast(Any, None), cast(Any, None), **cast(Any, given))

@@ -2,7 +2,6 @@
 
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,10 +34,8 @@ def git(folder: Path, *words: str, stdin: bytes = b"") -> bytes:
 
 
 @pytest.fixture
-def reading() -> Iterator[GitReading]:
-    reading = GitReading()
-    yield reading
-    reading.close()
+def reading(tmp_path: Path) -> GitReading:
+    return GitReading(tmp_path / "git")
 
 
 _part = st.one_of(
