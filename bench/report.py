@@ -115,6 +115,7 @@ def markdown(run: Run, plots: Sequence[str]) -> str:
         _table(("machine", ""), run.machine.items()),
         f"Run: {run.mode}.\n",
         "## Budgets\n",
+        "They are set for a machine that makes the 10,000,000 additions in 0.45 s.\n",
         budgets(run),
         "## Figures\n",
         figures(run),
