@@ -18,6 +18,9 @@ WORD = b"sandbox\n"
 _NAMES = ("in", "out")
 
 _PIECE = 1 << 16  # a FIFO holds as much
+_BUFFER = memoryview(bytearray(_PIECE))
+"""Each read of the event loop fills it. `os.read` would allocate a piece, which the C library maps and unmaps, for what
+is mostly a line."""
 _PAUSE_S = 0.001  # between two reads of a flood, which may go on as fast as we read
 _LONGEST_PAUSE_S = 0.008
 _FLOOD = 1 << 20
@@ -134,9 +137,10 @@ class Fifos:
         if self._received is None:
             return 0
         try:
-            data = os.read(self._out, _PIECE)
+            size = os.readv(self._out, [_BUFFER])
         except BlockingIOError:
             return 0
+        data = bytes(_BUFFER[:size])
         self._said += len(data)
         self._received(data)
         return len(data)
