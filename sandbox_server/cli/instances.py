@@ -214,12 +214,14 @@ async def _import(files: Sequence[Path], family: str, localizing: Localizing | N
 def _read(file: Path, family: str) -> list[TaskInstance]:
     with progress("rows") as bar:
 
-        def told(done: int, total: int) -> None:
+        def on_progress(done: int, total: int) -> None:
             if done == 1:
                 bar.begin(total)
             bar.ran()
 
-        return read_instances(file, swebench4_dir=configuration.load().swebench4_dir, family=family, told=told)
+        return read_instances(
+            file, swebench4_dir=configuration.load().swebench4_dir, family=family, on_progress=on_progress
+        )
 
 
 def _localized(localizing: Localizing, found: Sequence[TaskInstance]) -> list[TaskInstance]:
