@@ -30,7 +30,7 @@ def bare_routes(routers: Iterable[APIRouter]) -> dict[tuple[str, str], Endpoint]
     return found
 
 
-class Direct:
+class BareRouteMiddleware:
     """Answers the bare routes itself and passes all other requests on."""
 
     def __init__(

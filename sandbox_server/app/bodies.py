@@ -21,7 +21,7 @@ _SMALL_SHARE = 0.25
 """Share of the room that only bodies up to _SMALL may use, so that they do not wait behind larger ones."""
 
 
-class Room:
+class ByteBudget:
     """A bounded number of bytes. Callers that find too few left are served in the order in which they came."""
 
     def __init__(self, size: int, *, wait_s: float) -> None:
@@ -82,8 +82,8 @@ class BoundBody:
         self._app = app
         self._bounds = _Bounds(max_bytes, timeout_s, all_bytes)
         small = max(_SMALL, int(all_bytes * _SMALL_SHARE))
-        self._small = Room(small, wait_s=wait_s)
-        self._large = Room(max(max_bytes, all_bytes - small), wait_s=wait_s)
+        self._small = ByteBudget(small, wait_s=wait_s)
+        self._large = ByteBudget(max(max_bytes, all_bytes - small), wait_s=wait_s)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI call."""
@@ -113,7 +113,7 @@ class BoundBody:
 class _Body:
     """The body of one request."""
 
-    def __init__(self, receive: Receive, room: Room, bounds: _Bounds) -> None:
+    def __init__(self, receive: Receive, room: ByteBudget, bounds: _Bounds) -> None:
         self._receive = receive
         self._room = room
         self._bounds = bounds

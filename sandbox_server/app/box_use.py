@@ -5,7 +5,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from sandbox_server.boxes.use import BoxUse
 
 
-class InUse:
+class BoxUseMiddleware:
     """ASGI middleware; needed only if boxes end or sleep by being idle."""
 
     def __init__(self, app: ASGIApp) -> None:

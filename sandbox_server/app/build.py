@@ -152,7 +152,7 @@ async def open_server(settings: Settings) -> AsyncIterator[Server]:
         boxes.forks.tidy()
         vitals = await _vitals(settings, base.runtime)
         heartbeat = await _heartbeat(settings, base, gradings, sessions, vitals)
-        await base.state.nodes.drained(settings.node_id)
+        await base.state.nodes.clear_drain(settings.node_id)
         await heartbeat.beat()
         server = Server(base, gradings, sessions, boxes, upkeep, vitals, heartbeat)
         async with _kept_going(settings, server):

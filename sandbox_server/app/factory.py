@@ -18,9 +18,9 @@ from starlette.routing import BaseRoute, Route
 from sandbox_server import __version__, plugins, protocols, traces
 from sandbox_server.app import failures, health, rights
 from sandbox_server.app.access import RequireKey, role_of
-from sandbox_server.app.bare_routes import Direct, bare_routes
+from sandbox_server.app.bare_routes import BareRouteMiddleware, bare_routes
 from sandbox_server.app.bodies import BoundBody
-from sandbox_server.app.box_use import InUse
+from sandbox_server.app.box_use import BoxUseMiddleware
 from sandbox_server.app.cors import Cors
 from sandbox_server.app.forward import Forward
 from sandbox_server.app.loop_watch import watched_loop
@@ -111,7 +111,9 @@ def _protocols() -> list[APIRouter]:
 def _add_middleware(app: FastAPI, settings: Settings) -> None:
     """Wrap the routes; the middleware added last sees a request first."""
     admit = rights.admit if settings.api_keys else None
-    app.add_middleware(Direct, routes=bare_routes(_protocols()), refuse=failures.service_error, admit=admit)
+    app.add_middleware(
+        BareRouteMiddleware, routes=bare_routes(_protocols()), refuse=failures.service_error, admit=admit
+    )
     by_hosts = [cast(ByHost, given) for given in _given("BY_HOST")]
     tunnels = Tunnels(most=settings.box_port_connections, open_s=settings.box_port_open_s)
     for by_host in by_hosts:
@@ -125,8 +127,8 @@ def _add_middleware(app: FastAPI, settings: Settings) -> None:
         patience_s=2 * settings.node_ttl_s,
     )
     if settings.box_idle_s or settings.hibernate_s:
-        app.add_middleware(InUse)
-    app.add_middleware(failures.Unforeseen)
+        app.add_middleware(BoxUseMiddleware)
+    app.add_middleware(failures.UnhandledErrors)
     app.add_middleware(
         BoundBody,
         max_bytes=int(settings.max_body_mb * 2**20),

@@ -32,7 +32,7 @@ from sandbox_server.telemetry import INFRA_ERRORS, logger
 log = logger(__name__)
 
 
-class Unforeseen:
+class UnhandledErrors:
     """Turns an exception without a handler into a 500; a client that hung up is not an error."""
 
     def __init__(self, app: ASGIApp) -> None:

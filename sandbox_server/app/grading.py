@@ -12,7 +12,7 @@ from sandbox_server.grading.attempts import Retries
 from sandbox_server.grading.base import Baseline, BaselineSource, Claims, Judging
 from sandbox_server.grading.certifying import Certifying
 from sandbox_server.grading.confirming import Confirming
-from sandbox_server.grading.containers import Ahead, Bounds, Containers, Sealing
+from sandbox_server.grading.containers import Bounds, Containers, PrestartLimits, SealedImageSource
 from sandbox_server.grading.grading import Grading
 from sandbox_server.grading.registry import load_graders, load_rewards
 from sandbox_server.grading.rewards.resolved import resolved
@@ -45,9 +45,11 @@ def grading_of(
         network="bridge" if settings.grade_network else "none",
         cpu_shares=settings.grade_cpu_shares,
         bounds=bounds,
-        ahead=Ahead(settings.grade_ahead, boots=max(1, settings.boots // 2)),  # starts use the rest
+        ahead=PrestartLimits(settings.grade_ahead, boots=max(1, settings.boots // 2)),  # starts use the rest
         faults=faults,
-        sealing=Sealing(workspaces.sealed, at_once=settings.certifications, with_services=workspaces.with_services),
+        sealing=SealedImageSource(
+            workspaces.sealed, at_once=settings.certifications, with_services=workspaces.with_services
+        ),
     )
     grading = Grading(
         containers,

@@ -71,7 +71,7 @@ def action_config(settings: Settings) -> ActionConfig:
 
 
 def end_config(settings: Settings) -> EndConfig:
-    """For `Ending`."""
+    """For `SessionEnder`."""
     return EndConfig(
         command_timeout_s=settings.command_timeout_s,
         action_wait_s=settings.action_wait_s,

@@ -25,7 +25,7 @@ from sandbox_server.pool.lookahead import Lookahead
 from sandbox_server.scoring.captures import Captures
 from sandbox_server.sessions.acting import Acting
 from sandbox_server.sessions.checkpointing import Checkpointing
-from sandbox_server.sessions.ending import Ending
+from sandbox_server.sessions.ending import SessionEnder
 from sandbox_server.sessions.ends import Ends
 from sandbox_server.sessions.final_patches import FinalPatches
 from sandbox_server.sessions.forking import Forking
@@ -71,7 +71,7 @@ class SessionParts:
     reconciler: RedisReconciler
     acting: Acting
     captures: Captures
-    ending: Ending
+    ending: SessionEnder
     ends: Ends
     fleet: FleetView
     service: SessionService
@@ -166,7 +166,9 @@ async def open_sessions(settings: Settings, base: Foundation, gradings: Gradings
             ending_max_s=settings.ending_max_s,
         )
         end_config = configs.end_config(settings)
-        ending = Ending(runtime, data, patches, starts, ownership, restoring, reconciler, end_config, acting.interrupt)
+        ending = SessionEnder(
+            runtime, data, patches, starts, ownership, restoring, reconciler, end_config, acting.interrupt
+        )
         stack.push_async_callback(ending.close)
         ends = Ends(data, ending, rewards, reward_wait_s=settings.reward_wait_s)
 
@@ -196,7 +198,7 @@ async def open_sessions(settings: Settings, base: Foundation, gradings: Gradings
             ends=ends,
             fleet=fleet,
             service=SessionService(data, task_starts, acting, ends, rewards, localizing, listing),
-            runs=Runs(data.store, state.runs, state.nodes, node=node, end_apart=ends.end_apart),
+            runs=Runs(data.store, state.runs, state.nodes, node=node, end_detached=ends.end_detached),
             origins=origins,
             forking=Forking(
                 data,

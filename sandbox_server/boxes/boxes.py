@@ -20,7 +20,7 @@ from sandbox_server.records import OnTimeout, SessionKind
 from sandbox_server.sandbox.base import Runtime, Sandbox
 from sandbox_server.sandbox.inspector import ContainerInspector
 from sandbox_server.sessions.data import SessionData
-from sandbox_server.sessions.ending import Ending
+from sandbox_server.sessions.ending import SessionEnder
 from sandbox_server.state.boxes import BoxFacts
 
 
@@ -33,7 +33,7 @@ class Boxes:
         data: SessionData,
         facts: BoxFacts,
         ownership: Ownership,
-        ending: Ending,
+        ending: SessionEnder,
         reconciler: BoxRedisReconciler,
         lives: BoxLives,
         policy: BoxPolicy,

@@ -18,7 +18,7 @@ from sandbox_server.fleet.placement import Placement
 from sandbox_server.images.template_images import start_ready
 from sandbox_server.sandbox.base import Runtime
 from sandbox_server.sandbox.image_names import tagged
-from sandbox_server.sessions.ending import Ending
+from sandbox_server.sessions.ending import SessionEnder
 from sandbox_server.starts.log import SessionLog
 from sandbox_server.starts.starts import Starts
 from sandbox_server.state.boxes import BoxFacts, CreateKey
@@ -41,7 +41,7 @@ class BoxCreation:
         plans: BoxPlans,
         starts: Starts,
         placement: Placement,
-        ending: Ending,
+        ending: SessionEnder,
         log: SessionLog,
     ) -> None:
         self._runtime = runtime

@@ -12,7 +12,7 @@ from sandbox_server.boxes.snapshots import Source
 from sandbox_server.boxes.states import BoxStates
 from sandbox_server.errors import ServiceError, UnknownSession
 from sandbox_server.records import BoxKind, OnTimeout
-from sandbox_server.sessions.ending import Ending
+from sandbox_server.sessions.ending import SessionEnder
 from sandbox_server.state.boxes import BoxFacts, CreateKey
 from sandbox_server.tasks import TaskSet
 
@@ -25,7 +25,9 @@ _CLOSE_S = 5.0
 class BoxForks:
     """Makes copies of boxes of this node, on this node."""
 
-    def __init__(self, boxes: Boxes, creation: BoxCreation, states: BoxStates, facts: BoxFacts, ending: Ending) -> None:
+    def __init__(
+        self, boxes: Boxes, creation: BoxCreation, states: BoxStates, facts: BoxFacts, ending: SessionEnder
+    ) -> None:
         self._boxes = boxes
         self._creation = creation
         self._states = states

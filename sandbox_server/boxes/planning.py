@@ -140,7 +140,7 @@ class BoxPlans:
             base = self._from_template(asked, template)
         else:
             base = self._from_image(asked)
-        own, limits = base.own, base.limits
+        defaults, limits = base.defaults, base.limits
         egress = egress_of(asked.allow_out, asked.deny_out)
         life_s = policy.life_s(asked.timeout_s)
         if asked.on_timeout is OnTimeout.PAUSE and not policy.paused_max_s:
@@ -151,9 +151,9 @@ class BoxPlans:
             image=base.image,
             template=asked.template,
             metadata={**base.view, **asked.metadata},
-            env={**own.env, **asked.env},
-            user=asked.user or own.user,
-            workdir=own.workdir,
+            env={**defaults.env, **asked.env},
+            user=asked.user or defaults.user,
+            workdir=defaults.workdir,
             token=secrets.token_urlsafe(_TOKEN_BYTES),
             network=policy.network_of(base.root, asked.internet, egress),
             allow_out=tuple(asked.allow_out),
@@ -172,8 +172,8 @@ class BoxPlans:
             host_mask=asked.host_mask,
             root=base.root,
             built=base.built,
-            start=own.start,
-            ready=own.ready,
+            start=defaults.start,
+            ready=defaults.ready,
         )
         lifetime, images = Lifetime(life_s, policy.max_s), self._allowed.images
         return BoxPlan(
@@ -220,7 +220,7 @@ class _BoxBase:
     root: str
     """The image below all templates, which the operator's settings name."""
     limits: Limits
-    own: Result
+    defaults: Result
     """Environment, user, folder and commands that the request adds to."""
     built: str = ""
     """Name of the template that the image was built for; "" if none."""

@@ -30,7 +30,7 @@ from sandbox_server.errors import (
 from sandbox_server.sandbox.base import Sandbox
 from sandbox_server.scoring.journals import COMMAND, COMMAND_END, FILE
 from sandbox_server.sessions.acting import Acting
-from sandbox_server.sessions.ending import Ending
+from sandbox_server.sessions.ending import SessionEnder
 from sandbox_server.state.store import Store
 
 _ERRORS = {
@@ -60,7 +60,7 @@ class SessionBoxes:
     """
 
     def __init__(
-        self, acting: Acting, ending: Ending, store: Store, commands: Commands, blobs: Blobs, *, file_bytes: int
+        self, acting: Acting, ending: SessionEnder, store: Store, commands: Commands, blobs: Blobs, *, file_bytes: int
     ) -> None:
         """`file_bytes`: largest file whose bytes the journal stores."""
         self._acting = acting

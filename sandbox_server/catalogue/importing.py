@@ -27,13 +27,13 @@ def read_instances(
     *,
     swebench4_dir: Path | None = None,
     family: str = "",
-    told: Callable[[int, int], None] | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> list[TaskInstance]:
     """The instances of all rows of `path`, in order. Blocks: seconds for thousands of rows.
 
     `swebench4_dir`: folder with swebench 4.1.0 for old SWE-bench rows; None: the environment's own. `family`: the
-    family of all rows, whatever they look like; "": detect it for each row. `told(done, total)` is called after each
-    row is converted, which takes longest.
+    family of all rows, whatever they look like; "": detect it for each row. `on_progress(done, total)` is called after
+    each row is converted, which takes longest.
 
     Raises:
         RowRejected: a row is unusable, of no known family, or repeats an id; nothing of the file is returned.
@@ -52,8 +52,8 @@ def read_instances(
         instances = _converted(_IMPORTERS[family], rows, converter)
         for row, instance in zip(rows, instances, strict=True):
             found[row.line] = instance
-            if told is not None:
-                told(len(found), total)
+            if on_progress is not None:
+                on_progress(len(found), total)
     seen: dict[str, int] = {}
     for line, instance in sorted(found.items()):
         _check(line, instance, seen)

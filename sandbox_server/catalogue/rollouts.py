@@ -13,7 +13,7 @@ from sandbox_server.verdicts import TurnTokens
 
 
 @dataclass(frozen=True, slots=True)
-class Reported:
+class SessionReport:
     """A trainer's report on one session."""
 
     rewards: tuple[RewardItem, ...] = ()
@@ -71,15 +71,15 @@ class Rollouts:
         async with self._database.writing() as connection:
             await connection.execute(statement)
 
-    async def reported(self, sid: str) -> Reported:
+    async def reported(self, sid: str) -> SessionReport:
         """The report on the session; an empty one if there is none."""
         async with self._database.reading() as connection:
             found = select(RolloutRow.rewards, RolloutRow.tokens, RolloutRow.format).where(RolloutRow.sid == sid)
             row = (await connection.execute(found)).one_or_none()
         if row is None:
-            return Reported()
+            return SessionReport()
         rewards, tokens = (json.loads(text) if text else [] for text in row[:2])
-        return Reported(
+        return SessionReport(
             tuple(RewardItem.model_validate(item) for item in rewards),
             tuple(TurnTokens(*turn) for turn in tokens),
             row.format,

@@ -59,7 +59,7 @@ class Seconds(TypeDecorator[Mapping[str, float]]):
         return None if value is None else json.loads(value)
 
 
-class Counted(TypeDecorator[Mapping[str, int]]):
+class CountsColumn(TypeDecorator[Mapping[str, int]]):
     """Name -> count, as a JSON object."""
 
     impl = Text
@@ -251,7 +251,7 @@ class VerdictRow(Base):
     cannot read them there: PostgreSQL's JSON functions fail on a log that holds a NUL."""
     queue_s: Mapped[float] = mapped_column(server_default="0")
     grade_s: Mapped[float] = mapped_column(server_default="0")
-    tripwires: Mapped[Mapping[str, int]] = mapped_column(Counted, server_default="{}")
+    tripwires: Mapped[Mapping[str, int]] = mapped_column(CountsColumn, server_default="{}")
     run: Mapped[str | None] = mapped_column(Text)
     """The session's run, and below it the session's start, so that counting need not read sessions; None: written by
     an older version."""

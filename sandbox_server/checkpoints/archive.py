@@ -20,7 +20,7 @@ _NS = 10**9
 _XATTR = b"SCHILY.xattr."
 
 
-class Unusable(ValueError):
+class BadArchive(ValueError):
     """The archive is truncated, or is not in the supported format."""
 
 
@@ -117,7 +117,7 @@ def padding(size: int) -> bytes:
 def members(read: Callable[[int], bytes]) -> Iterator[Member]:
     """Yield the members of an archive. `read(n)` returns its next n bytes, or fewer at the end.
 
-    Raises Unusable.
+    Raises BadArchive.
     """
     while True:
         extended: dict[bytes, bytes] = {}
@@ -134,18 +134,18 @@ def _member(read: Callable[[int], bytes], block: bytes, extended: Mapping[bytes,
     try:
         kind = Kind(_kind(block).decode("latin-1").replace("\0", "0"))
     except ValueError:
-        raise Unusable(f"a member of type {_kind(block)!r}") from None
+        raise BadArchive(f"a member of type {_kind(block)!r}") from None
     if any(name.startswith(b"GNU.sparse.") for name in extended) and extended.get(b"GNU.sparse.major") != b"1":
-        raise Unusable("a sparse file of an unknown form")
+        raise BadArchive("a sparse file of an unknown form")
     prefix = block[345:500].rstrip(b"\0")
     name = (prefix + b"/" if prefix else b"") + block[:100].partition(b"\0")[0]
     stored = _decimal(extended[b"size"]) if b"size" in extended else _number(block[124:136])
     sparse = b"GNU.sparse.realsize" in extended
     path = extended.get(b"GNU.sparse.name") or extended.get(b"path") or name
     if not path.startswith(b"/") or b"\0" in path:
-        raise Unusable(f"the path {path[:100]!r}")
+        raise BadArchive(f"the path {path[:100]!r}")
     if kind is not Kind.FILE and (stored or sparse):
-        raise Unusable("data of something other than a file")
+        raise BadArchive("data of something other than a file")
     yield Member(
         path=b"/" + path.strip(b"/"),
         kind=kind,
@@ -173,7 +173,7 @@ def _sparse(read: Callable[[int], bytes], stored: int) -> Iterator[tuple[int, by
     text, words, wanted = b"", list[bytes](), 1
     while len(words) < wanted:  # the number of ranges, then offset and size of each
         if len(text) > _MAP_BYTES:
-            raise Unusable("the map of a sparse file is too long")
+            raise BadArchive("the map of a sparse file is too long")
         text += _exactly(read, RECORD)
         words = text.split(b"\n")[:-1]
         if words:
@@ -183,7 +183,7 @@ def _sparse(read: Callable[[int], bytes], stored: int) -> Iterator[tuple[int, by
         yield from _pieces(read, begin, size)
     used = len(text) + sum(numbers[2::2])
     if used != stored:
-        raise Unusable("the sizes of a sparse file")
+        raise BadArchive("the sizes of a sparse file")
     _exactly(read, -stored % RECORD)
 
 
@@ -204,7 +204,7 @@ def _block(kind: bytes, name: bytes, mode: int, uid: int, gid: int, size: int, m
 
 def _kind(block: bytes) -> bytes:
     if block[257:263] != b"ustar\0" or _number(block[148:156]) != sum(block[:148]) + 8 * ord(" ") + sum(block[156:]):
-        raise Unusable("no POSIX header where one should be")
+        raise BadArchive("no POSIX header where one should be")
     return block[156:157]
 
 
@@ -222,7 +222,7 @@ def _records(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         size = _decimal(data[at:space]) if space > at else 0
         name, equals, value = data[space + 1 : at + size].partition(b"=")
         if not size or not equals or not value.endswith(b"\n") or at + size > len(data):
-            raise Unusable("the attributes of a member")
+            raise BadArchive("the attributes of a member")
         yield name, value[:-1]
         at += size
 
@@ -242,30 +242,30 @@ def _padded(data: bytes) -> bytes:
 
 def _padded_data(read: Callable[[int], bytes], size: int, most: int) -> bytes:
     if size > most:
-        raise Unusable("the attributes of a member are too long")
+        raise BadArchive("the attributes of a member are too long")
     return _exactly(read, size + -size % RECORD)[:size]
 
 
 def _exactly(read: Callable[[int], bytes], size: int) -> bytes:
     data = read(size)
     if len(data) != size:
-        raise Unusable("the archive broke off")
+        raise BadArchive("the archive broke off")
     return data
 
 
 def _number(field: bytes) -> int:
     """Parse a numeric header field."""
     if field[0] & 0x80:  # GNU's base-256 format for large numbers
-        raise Unusable("a field is not an octal number")
+        raise BadArchive("a field is not an octal number")
     try:
         return int(field.strip(b"\0 ") or b"0", 8)
     except ValueError:
-        raise Unusable("a field is not an octal number") from None
+        raise BadArchive("a field is not an octal number") from None
 
 
 def _decimal(word: bytes) -> int:
     if not word.isdigit() or len(word) > 20:
-        raise Unusable("a field is not a decimal number")
+        raise BadArchive("a field is not a decimal number")
     return int(word)
 
 

@@ -15,7 +15,7 @@ from importlib import resources
 
 from sandbox_server import telemetry
 from sandbox_server.checkpoints import containerside, hostside
-from sandbox_server.checkpoints.archive import Unusable
+from sandbox_server.checkpoints.archive import BadArchive
 from sandbox_server.checkpoints.checkpoint import Checkpoint, LeftOut, Part
 from sandbox_server.checkpoints.store import Checkpoints
 from sandbox_server.checkpoints.unpacker import HostRestoreFailed
@@ -178,7 +178,7 @@ async def _put_from_host(tree: Tree, checkpoint: Checkpoint, store: Checkpoints,
         return False
     try:
         await hostside.put_files(tree, checkpoint, store, own)
-    except (HostRestoreFailed, Unusable) as error:
+    except (HostRestoreFailed, BadArchive) as error:
         log.debug("a checkpoint is restored by the container", why=str(error))
         return False
     return True

@@ -77,7 +77,7 @@ async def put_files(tree: Tree, checkpoint: Checkpoint, store: Checkpoints, own:
     If it raises, some of the files may have been written.
 
     Raises:
-        Unusable, HostRestoreFailed: use the other method. CheckpointDamaged.
+        BadArchive, HostRestoreFailed: use the other method. CheckpointDamaged.
     """
     if sum(checkpoint.sizes.get(part, 0) for part in (Part.FOLDERS, Part.CONTENTS)) > _LISTS_BYTES:
         raise HostRestoreFailed("it has too many files")

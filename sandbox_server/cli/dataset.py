@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from sandbox_server.catalogue.localization.dataset import BuildOptions, BuildReport, build
-from sandbox_server.catalogue.localization.fetched import Fetched
+from sandbox_server.catalogue.localization.fetched import FetchedTrees
 from sandbox_server.cli import mirrors
 from sandbox_server.cli.dataset_verl import write_verl
 
@@ -64,8 +64,8 @@ def build_dataset(
         raise typer.Exit(_LEFT_OUT)
 
 
-async def _fetched(source: Path) -> Fetched:
-    fetched = Fetched()
+async def _fetched(source: Path) -> FetchedTrees:
+    fetched = FetchedTrees()
     async with mirrors.opened() as found:
         await fetched.fetch_rows(found, source)
     return fetched

@@ -40,7 +40,7 @@ class Script:
 
 
 @dataclass(slots=True)
-class Played:
+class RolloutResult:
     """The course of a rollout."""
 
     start_s: float = 0.0
@@ -104,7 +104,7 @@ def scripts(samples: Path, rows: Path) -> list[Script]:
 def drive(client: httpx.Client, script: Script) -> bool:
     """Play and print a rollout; return whether it is as expected."""
     typer.echo(f"\n{script.instance_id}: {script.title}\n  {script.says}")
-    played = Played()
+    played = RolloutResult()
     try:
         _play(client, script, played)
     except (httpx.HTTPError, KeyError, ValueError) as error:
@@ -127,7 +127,7 @@ def drive(client: httpx.Client, script: Script) -> bool:
     return not played.problem
 
 
-def _play(client: httpx.Client, script: Script, played: Played) -> None:
+def _play(client: httpx.Client, script: Script, played: RolloutResult) -> None:
     begin = time.monotonic()
     sid = post(client, "/start_instance", instance_hash=instance_hash(script.instance_id))["sid"]
     played.start_s = time.monotonic() - begin

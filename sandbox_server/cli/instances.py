@@ -16,7 +16,7 @@ from sandbox_server.catalogue.importing import read_instances, read_tasks
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances, InstanceSummary
 from sandbox_server.catalogue.localization.extract import NO_TREE
-from sandbox_server.catalogue.localization.fetched import Fetched
+from sandbox_server.catalogue.localization.fetched import FetchedTrees
 from sandbox_server.catalogue.localization.task import TaskOptions
 from sandbox_server.catalogue.localization.trees import CloneFolder
 from sandbox_server.catalogue.localization.truth import AnswerFormat, RewardItem
@@ -82,7 +82,7 @@ def import_files(
     if not by_patch and (repos is not None or by_mirrors):
         raise SystemExit(f"error: --truth {truth} needs no trees: leave out --mirrors and --repos")
     options = TaskOptions(_items(rewards), written, tuple(only or ()))
-    clones, fetched = CloneFolder(repos) if repos else None, Fetched() if by_mirrors else None
+    clones, fetched = CloneFolder(repos) if repos else None, FetchedTrees() if by_mirrors else None
     localizing = Localizing(clones, fetched, options, by_patch=by_patch)
     folders = [path for path in files if path.is_dir()]
     if folders and (localization or family not in ("", "harbor")):
@@ -214,12 +214,14 @@ async def _import(files: Sequence[Path], family: str, localizing: Localizing | N
 def _read(file: Path, family: str) -> list[TaskInstance]:
     with progress("rows") as bar:
 
-        def told(done: int, total: int) -> None:
+        def on_progress(done: int, total: int) -> None:
             if done == 1:
                 bar.begin(total)
             bar.ran()
 
-        return read_instances(file, swebench4_dir=configuration.load().swebench4_dir, family=family, told=told)
+        return read_instances(
+            file, swebench4_dir=configuration.load().swebench4_dir, family=family, on_progress=on_progress
+        )
 
 
 def _localized(localizing: Localizing, found: Sequence[TaskInstance]) -> list[TaskInstance]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from sandbox_server.catalogue.changes import UnreadablePatch
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.localization.extract import LEVELS
-from sandbox_server.catalogue.localization.fetched import Fetched
+from sandbox_server.catalogue.localization.fetched import FetchedTrees
 from sandbox_server.catalogue.localization.published import published_truth
 from sandbox_server.catalogue.localization.task import TaskOptions, localized
 from sandbox_server.catalogue.localization.trees import CloneFolder, Trees
@@ -20,7 +20,7 @@ class Localizing:
     """Converts instances to code-search tasks, and counts those that cannot be converted."""
 
     def __init__(
-        self, clones: CloneFolder | None, fetched: Fetched | None, options: TaskOptions, *, by_patch: bool
+        self, clones: CloneFolder | None, fetched: FetchedTrees | None, options: TaskOptions, *, by_patch: bool
     ) -> None:
         """Without `by_patch`, the truth is read from the rows' column `file_changes`."""
         self._clones = clones

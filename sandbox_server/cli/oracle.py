@@ -21,7 +21,7 @@ _UNPACK_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Solved:
+class SolutionResult:
     """The files that a solution left, and how it ended."""
 
     files: bytes
@@ -52,7 +52,7 @@ class Oracle:
         self._captures = captures
         self._timeout_s = timeout_s
 
-    async def solve(self, instance: TaskInstance) -> Solved:
+    async def solve(self, instance: TaskInstance) -> SolutionResult:
         """Run a task's `solution/solve.sh` and take the files that it leaves, whatever its exit code.
 
         A step begins with the files that the solutions of the earlier steps left.
@@ -83,7 +83,7 @@ class Oracle:
                 merge_streams=True,
                 keep_bytes=1 << 16,
             )
-            return Solved(await self._files(sandbox, instance), run.exit_code, run.stdout.text()[-500:])
+            return SolutionResult(await self._files(sandbox, instance), run.exit_code, run.stdout.text()[-500:])
 
     async def untouched(self, instance: TaskInstance) -> bytes:
         """The files with which a step begins after the solutions of the earlier steps; b"" if it begins with the image.

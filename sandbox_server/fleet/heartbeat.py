@@ -92,7 +92,7 @@ class Heartbeat:
         await self._requests.ends()
         if self._placement.draining and not self._starts.used and not self._gradings():
             await self._nodes.leave()
-            await self._nodes.drained(self._facts.node)
+            await self._nodes.clear_drain(self._facts.node)
             self.drained.set()
 
     def _record(self) -> NodeRecord:

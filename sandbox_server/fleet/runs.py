@@ -37,14 +37,14 @@ class Runs:
         nodes: Nodes,
         *,
         node: str,
-        end_apart: Callable[[str, str], asyncio.Task[SessionRecord | None]],
+        end_detached: Callable[[str, str], asyncio.Task[SessionRecord | None]],
     ) -> None:
-        """`end_apart(sid, reason)` ends a session of this node in a task of its own."""
+        """`end_detached(sid, reason)` ends a session of this node in a task of its own."""
         self._store = store
         self._state = state
         self._nodes = nodes
         self._node = node
-        self._end_apart = end_apart
+        self._end_detached = end_detached
         self._told: set[tuple[str, str]] = set()
 
     async def started(self, run: str, key: str) -> None:
@@ -101,7 +101,7 @@ class Runs:
         theirs: dict[str, list[str]] = {}
         for record in records:
             if record.node == self._node:
-                self._end_apart(record.sid, "run_ended")
+                self._end_detached(record.sid, "run_ended")
             else:
                 theirs.setdefault(record.node, []).append(record.sid)
         alive = {node.node for node in await self._nodes.alive()} if theirs else set()
@@ -113,7 +113,7 @@ class Runs:
     async def end_requested(self) -> None:
         """End the sessions of this node whose end other nodes have requested."""
         for sid in await self._state.take_end_requests():
-            self._end_apart(sid, "run_ended")
+            self._end_detached(sid, "run_ended")
 
     async def _wait(self, sids: list[str], until: float) -> RunEnd:
         ending = list(sids)

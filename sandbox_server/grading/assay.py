@@ -60,7 +60,7 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
-class Faults:
+class MutationResult:
     """Mutants of gold, and those among them that the tests did not notice."""
 
     made: int = 0
@@ -77,7 +77,7 @@ class Assay:
     trials: tuple[Trial, ...] = ()
     stubs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Stub body -> F2P tests that pass with it."""
-    faults: Faults | None = None
+    faults: MutationResult | None = None
     """None: not tried yet."""
 
     def to_json(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class Assay:
         return cls(
             trials,
             {body: tuple(tests) for body, tests in document["stubs"].items()},
-            None if faults is None else Faults(**{**faults, "survived": tuple(faults["survived"])}),
+            None if faults is None else MutationResult(**{**faults, "survived": tuple(faults["survived"])}),
         )
 
     def runs(self, *, gold: bool, load: bool) -> int:

@@ -10,7 +10,7 @@ from sandbox_server.catalogue.changes import UnreadablePatch
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import ServiceError
 from sandbox_server.grading.altering import gather_or_cancel
-from sandbox_server.grading.assay import COMMAND, Assay, Faults, Trial, names_of, trial_of
+from sandbox_server.grading.assay import COMMAND, Assay, MutationResult, Trial, names_of, trial_of
 from sandbox_server.grading.base import TestRun
 from sandbox_server.grading.mutants import mutants
 from sandbox_server.grading.stubbing import Fix, limited, read_fix, stub_passes
@@ -65,14 +65,14 @@ class AssayRuns:
         return replace(assay, trials=(*assay.trials, *await gather_or_cancel(*wanted)))
 
     async def fault(self, instance: TaskInstance, assay: Assay) -> Assay:
-        """Try stubs and mutants of gold; `Faults.why` says why if gold changes no Python that can be parsed."""
+        """Try stubs and mutants of gold; `MutationResult.why` says why if gold changes no Python that can be parsed."""
         try:
             async with self._room:
                 fix = await read_fix(self._runs, instance)
         except (UnreadablePatch, ServiceError) as error:
-            return replace(assay, faults=Faults(why=str(error)))
+            return replace(assay, faults=MutationResult(why=str(error)))
         if fix is None:
-            return replace(assay, faults=Faults(why="gold changes no Python outside of the tests"))
+            return replace(assay, faults=MutationResult(why="gold changes no Python outside of the tests"))
         instance = limited(instance, max((trial.seconds for trial in assay.trials), default=0.0))
         faults = await self._mutants(instance, fix)
 
@@ -83,7 +83,7 @@ class AssayRuns:
 
         return replace(assay, stubs=await stub_passes(run, fix, names_of(instance)[0]), faults=faults)
 
-    async def _mutants(self, instance: TaskInstance, fix: Fix) -> Faults:
+    async def _mutants(self, instance: TaskInstance, fix: Fix) -> MutationResult:
         gold = instance.gold_patch.encode()
         each = max(1, -(-self._plan.mutants // len(fix.gold)))
         made = [
@@ -92,14 +92,14 @@ class AssayRuns:
             for mutant in mutants(text, fix.lines[path].new, most=each, seed=f"{instance.instance_id}:{path}")
         ][: self._plan.mutants]
         if not made:
-            return Faults(why="none can be made on the lines that gold changes")
+            return MutationResult(why="none can be made on the lines that gold changes")
         runs = await gather_or_cancel(*(self._run(instance, gold, {path: mutant.text}) for path, mutant in made))
         survived = tuple(
             f"{path}:{mutant.line} {mutant.what}"
             for (path, mutant), run in zip(made, runs, strict=True)
             if run.name is VerdictName.RESOLVED
         )
-        return Faults(made=sum(run.name is not VerdictName.INFRA for run in runs), survived=survived)
+        return MutationResult(made=sum(run.name is not VerdictName.INFRA for run in runs), survived=survived)
 
     async def _trial(self, instance: TaskInstance, *, gold: bool, load: bool) -> Trial:
         began = time.monotonic()

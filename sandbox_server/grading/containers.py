@@ -78,7 +78,7 @@ class _Expected:
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
+class PrestartLimits:
     """Limits on containers that are created before they are needed."""
 
     most: int = 0
@@ -88,7 +88,7 @@ class Ahead:
 
 
 @dataclass(frozen=True, slots=True)
-class Sealing:
+class SealedImageSource:
     """How sealed images are made: setup commands run, and history after the task removed."""
 
     seal: Callable[[TaskInstance], Awaitable[ImageInfo]]
@@ -110,16 +110,16 @@ class Containers:
         network: str = "none",
         cpu_shares: int = 0,
         bounds: Bounds | None = None,
-        ahead: Ahead | None = None,
+        ahead: PrestartLimits | None = None,
         faults: Faults | None = None,
-        sealing: Sealing | None = None,
+        sealing: SealedImageSource | None = None,
     ) -> None:
         """`limits` apply where the instance sets none; `network` is the containers' network.
 
         While there are `faults`, no container is created. Without `sealing`, containers are created from one of the
         instance's images, and the setup commands run in each of them.
         """
-        ahead = ahead or Ahead()
+        ahead = ahead or PrestartLimits()
         self._runtime = runtime
         self._limits = limits
         self.network = network

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Iterable, Set
 from dataclasses import replace
 
 from sandbox_server.grading.base import TestRun
-from sandbox_server.grading.reasons import failed_as_expected, tells_of
+from sandbox_server.grading.reasons import failed_as_expected, mentions
 from sandbox_server.grading.variants.base import Unit
 from sandbox_server.verdicts import VerdictName
 
@@ -30,7 +30,7 @@ async def units_of_data(
         failed = frozenset(always - run.passed)
         if run.name is not VerdictName.UNRESOLVED or not failed or not failed <= wanted:
             continue
-        if not (failed_as_expected(run.log, failed, ()) and all(tells_of(run.log, test) for test in failed & in_log)):
+        if not (failed_as_expected(run.log, failed, ()) and all(mentions(run.log, test) for test in failed & in_log)):
             continue
         if failed in found and found[failed].path == candidate.path:
             found[failed] = found[failed].with_variants((*found[failed].variants, *candidate.variants))

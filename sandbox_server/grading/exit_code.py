@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.grading.base import Judging, TestRun
-from sandbox_server.grading.supervised import Plan, SupervisedRun, placed, supervise, unplaced
+from sandbox_server.grading.supervised import Plan, SupervisedRun, supervise, unplaced_result, with_absolute_paths
 from sandbox_server.sandbox.base import DEFAULT_ACTIVATION, Sandbox
 from sandbox_server.verdicts import Score, VerdictName
 
@@ -41,14 +41,14 @@ async def run_command(
     workdir = instance.sandbox.workdir
     run = await supervise(
         sandbox,
-        Plan(command, setup=instance.sandbox.activate or DEFAULT_ACTIVATION, files=placed(workdir, files)),
+        Plan(command, setup=instance.sandbox.activate or DEFAULT_ACTIVATION, files=with_absolute_paths(workdir, files)),
         timeout_s=timeout_s,
         cwd=workdir,
         env={"HOME": "/root"},
         keep_bytes=_LOG_BYTES,
     )
     if run.unplaced and not run.timed_out:
-        return unplaced(run)
+        return unplaced_result(run)
     found = broken_off(run, "command", timeout_s)
     if found is None:
         name = VerdictName.RESOLVED if run.exit_code == 0 else VerdictName.UNRESOLVED

@@ -59,7 +59,7 @@ def _last_exception(text: str) -> list[str]:
     return [name for name in names if name.rpartition(".")[2][:1].isupper()]
 
 
-def tells_of(log: str, test: str) -> bool:
+def mentions(log: str, test: str) -> bool:
     """Whether the test's name appears in the log, not as a part of a longer word."""
     return test in log and re.search(rf"(?<!\w){re.escape(test)}(?!\w)", log) is not None
 

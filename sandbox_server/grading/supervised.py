@@ -129,7 +129,7 @@ def _read(result: ExecResult, nonce: str, *, merged: bool) -> SupervisedRun:
     )
 
 
-def placed(workdir: str, files: Mapping[str, bytes] | None) -> dict[str, bytes]:
+def with_absolute_paths(workdir: str, files: Mapping[str, bytes] | None) -> dict[str, bytes]:
     """`files` with absolute paths."""
     return {posixpath.normpath(posixpath.join(workdir, path)): data for path, data in (files or {}).items()}
 
@@ -162,7 +162,7 @@ def is_text(data: bytes) -> bool:
         return False
 
 
-def unplaced(run: SupervisedRun) -> TestRun:
+def unplaced_result(run: SupervisedRun) -> TestRun:
     """The result when a test file could not be written."""
     cause = f"the tests' file {run.unplaced} cannot be written in the patched tree"
     return TestRun(VerdictName.NO_RESULTS, cause, 0, 0, exit_code=run.status, log_tail=run.setup_log[-4000:])

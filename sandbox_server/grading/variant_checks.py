@@ -30,7 +30,7 @@ from sandbox_server.grading.altering import (
 from sandbox_server.grading.base import TestRun
 from sandbox_server.grading.data_units import units_of_data
 from sandbox_server.grading.odds import patterns
-from sandbox_server.grading.reasons import exceptions_of, failed_as_expected, failures, tells_of
+from sandbox_server.grading.reasons import exceptions_of, failed_as_expected, failures, mentions
 from sandbox_server.grading.run_gate import RunGate
 from sandbox_server.grading.stubbing import fix_changes, limited, read_fix, stub_passes
 from sandbox_server.grading.variants.base import WEAK, Unit, Variant
@@ -202,8 +202,8 @@ class VariantChecks:
         if empty.name is VerdictName.RESOLVED:
             return "the unpatched tree resolves it"
         self._always, self._gold_s = gold.passed, round(gold.timings_s.get("tests", 0.0), 2)
-        self._in_log = frozenset(test for test in self._instance.fail_to_pass if tells_of(gold.log, test))
-        self._unbuilt = frozenset(test for test in self._in_log if not tells_of(empty.log, test))
+        self._in_log = frozenset(test for test in self._instance.fail_to_pass if mentions(gold.log, test))
+        self._unbuilt = frozenset(test for test in self._in_log if not mentions(empty.log, test))
         if not self._named:
             # Tests that pass on the unpatched tree stay unaltered, as P2P do: the repository may hold their true text.
             seen = failures(empty.log)
@@ -298,7 +298,7 @@ class VariantChecks:
             # A test that did not run (the alteration changes its name, or its file does not build) fails with any code,
             # also with code that fakes results.
             fails = fails and all(
-                tells_of(gold.log, alias) for alias, test in unit.back.items() if test in self._in_log
+                mentions(gold.log, alias) for alias, test in unit.back.items() if test in self._in_log
             )
         else:
             # A unit must have a failure of its own in the log. If the log cannot be parsed, no other unit was altered,

@@ -91,7 +91,7 @@ class BuildLimits:
 
 
 @dataclass(slots=True)
-class _Scene(StepState):
+class _BuildContainer(StepState):
     """The container of the steps, with their time limit and the uploaded archives."""
 
     sandbox: Sandbox
@@ -198,8 +198,10 @@ class TemplateImages:
         until = loop.time() + bounds.build_s
         user, workdir = inherited.user or USER, inherited.workdir or HOME
         async with self._container(base.name, bounds) as sandbox:
-            scene = _Scene(base.env, dict(inherited.env), user, workdir, sandbox, lambda: until - loop.time(), archive)
-            await self._watched(sandbox, self._steps(recipe, scene, bounds, tell), bounds)
+            container = _BuildContainer(
+                base.env, dict(inherited.env), user, workdir, sandbox, lambda: until - loop.time(), archive
+            )
+            await self._watched(sandbox, self._steps(recipe, container, bounds, tell), bounds)
             await self._runtime.images.commit(sandbox.container_id, name, {OWNER_LABEL: owner or "-"})
 
     async def _sums(self, recipe: Recipe, template_id: str) -> dict[str, str]:
@@ -260,13 +262,13 @@ class TemplateImages:
                     break
         raise StepFailed("finalize", f"the build has written more than {most >> 20} MB, a box's limit; write less")
 
-    async def _steps(self, recipe: Recipe, scene: _Scene, bounds: BuildLimits, tell: Tell) -> None:
-        await _run(scene, _MAKE_USER, "root", "/", "base", "preparing the user")
+    async def _steps(self, recipe: Recipe, container: _BuildContainer, bounds: BuildLimits, tell: Tell) -> None:
+        await _run(container, _MAKE_USER, "root", "/", "base", "preparing the user")
         for number, step in enumerate(recipe.steps, 1):
             shown = f"[{number}/{len(recipe.steps)}] {step.kind} {' '.join(step.args)}"
             await tell(shown[:_TOLD_CHARACTERS])
             try:
-                said = await self._step(scene, step, number, bounds)
+                said = await self._step(container, step, number, bounds)
             except StepFailed:
                 raise
             except RequestError as error:
@@ -274,12 +276,12 @@ class TemplateImages:
             if said:
                 await tell("\n".join(line[:_TOLD_CHARACTERS] for line in said.splitlines()[-_TOLD_LINES:]))
 
-    async def _step(self, scene: _Scene, step: Step, number: int, bounds: BuildLimits) -> str:
+    async def _step(self, container: _BuildContainer, step: Step, number: int, bounds: BuildLimits) -> str:
         shown = f"{step.kind} {' '.join(step.args)}"[:200]
         if step.kind == "RUN":
-            user = scene.expanded(step.args[1]) if len(step.args) > 1 and step.args[1] else scene.user
+            user = container.expanded(step.args[1]) if len(step.args) > 1 and step.args[1] else container.user
             try:
-                return await _run(scene, step.args[0], user, scene.workdir, str(number), shown)
+                return await _run(container, step.args[0], user, container.workdir, str(number), shown)
             except UnknownUser:  # in E2B's words, which its clients look for
                 raise StepFailed(
                     str(number),
@@ -287,22 +289,31 @@ class TemplateImages:
                     f" '{user[:100]}'",
                 ) from None
         if step.kind == "COPY":
-            await self._copy(scene, step, number, bounds)
+            await self._copy(container, step, number, bounds)
             return ""
-        scene.apply(step)
+        container.apply(step)
         if step.kind == "WORKDIR":
             make = '[ -d "$W" ] || { mkdir -p "$W" && chown "$(id -u "$U"):$(id -g "$U")" "$W"; }'
-            await _run(scene, make, "root", "/", str(number), shown, W=scene.workdir, U=scene.user.partition(":")[0])
+            await _run(
+                container,
+                make,
+                "root",
+                "/",
+                str(number),
+                shown,
+                W=container.workdir,
+                U=container.user.partition(":")[0],
+            )
         elif step.kind == "USER":
-            await _run(scene, "id", scene.user, "/", str(number), shown)
+            await _run(container, "id", container.user, "/", str(number), shown)
         return ""
 
-    async def _copy(self, scene: _Scene, step: Step, number: int, bounds: BuildLimits) -> None:
+    async def _copy(self, container: _BuildContainer, step: Step, number: int, bounds: BuildLimits) -> None:
         source, target, user, mode = (*step.args, "", "", "", "")[:4]
         shown = f"COPY {source} {target}"[:200]
-        owner, _, group = (scene.expanded(user) or scene.user).partition(":")
-        place = scene.at(scene.expanded(target))
-        told = await _run(scene, _WHOSE, "root", "/", str(number), shown, U=owner, G=group, T=place)
+        owner, _, group = (container.expanded(user) or container.user).partition(":")
+        place = container.at(container.expanded(target))
+        told = await _run(container, _WHOSE, "root", "/", str(number), shown, U=owner, G=group, T=place)
         try:
             if not _TOLD.fullmatch(told.strip()):  # printed by the image's own `id`, which may print anything
                 raise ValueError(told[:100])
@@ -310,16 +321,16 @@ class TemplateImages:
             bits = int(mode, 8) & 0o7777 if mode else None
         except ValueError:
             raise StepFailed(str(number), f"{shown}: no such user, group or mode: {user} {mode}") from None
-        copy = Copy(scene.expanded(source), place, target.endswith("/") or not missing, uid, gid, bits)
-        archive = await scene.archive(step.files_hash)
+        copy = Copy(container.expanded(source), place, target.endswith("/") or not missing, uid, gid, bits)
+        archive = await container.archive(step.files_hash)
         if archive is None:
             raise StepFailed(str(number), f"{shown}: the template was deleted during its build")
         body = await asyncio.to_thread(rewritten, archive, copy, most_bytes=bounds.copy_bytes)
         with body:
             while chunk := await asyncio.to_thread(body.read, _CHUNK):
-                await _run(scene, f"cat >>{_UPLOADED}", "root", "/", str(number), shown, stdin=chunk)
+                await _run(container, f"cat >>{_UPLOADED}", "root", "/", str(number), shown, stdin=chunk)
         unpack = f"tar -x -p -f {_UPLOADED} -C / --numeric-owner; status=$?; rm -f {_UPLOADED}; exit $status"
-        await _run(scene, unpack, "root", "/", str(number), shown)
+        await _run(container, unpack, "root", "/", str(number), shown)
 
     async def _try(self, result: Result, bounds: BuildLimits) -> None:
         """Check that the start command becomes ready in a container of the image."""
@@ -332,14 +343,22 @@ class TemplateImages:
 
 
 async def _run(
-    scene: _Scene, command: str, user: str, cwd: str, step: str, shown: str, *, stdin: bytes = b"", **env: str
+    container: _BuildContainer,
+    command: str,
+    user: str,
+    cwd: str,
+    step: str,
+    shown: str,
+    *,
+    stdin: bytes = b"",
+    **env: str,
 ) -> str:
     """Run a command of a step; return its output. Raises StepFailed, InfrastructureError."""
-    left_s = scene.left_s()
+    left_s = container.left_s()
     if left_s > 0:
-        given = env or scene.env
+        given = env or container.env
         argv = ["bash", "-c", command] if user == "root" and (env or stdin) else ["bash", "-c", _AS_USER, command]
-        done = await scene.sandbox.exec(
+        done = await container.sandbox.exec(
             argv, timeout_s=left_s, cwd=cwd, env=given, user=user, stdin=stdin, merge_streams=True
         )
         said = done.stdout.text()

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple
 from urllib.parse import quote
 
-from sandbox_server.catalogue.insight.records import Group, GroupKind, PassRate, Unsound, VerdictCount
+from sandbox_server.catalogue.insight.records import Group, GroupKind, PassRate, UnsoundInstance, VerdictCount
 from sandbox_server.insight.wall_time import Wall
 from sandbox_server.slices import sliced
 from sandbox_server.state.nodes import NodeRecord, Status
@@ -78,7 +78,7 @@ class Evidence:
     groups: Sequence[Group] = ()
     wall: Wall = field(default_factory=lambda: Wall(0, {}, 0.0))
     nodes: Sequence[NodeRecord] = ()
-    unsound: Sequence[Unsound] = ()
+    unsound: Sequence[UnsoundInstance] = ()
     fell: Sequence[PassRate] = ()
     rated: int = 0
     """Instances whose pass rates could be compared."""

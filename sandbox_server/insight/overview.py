@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from sandbox_server import clock
 from sandbox_server.catalogue.insight.counts import Counts
 from sandbox_server.catalogue.insight.listing import Listing
-from sandbox_server.catalogue.insight.records import Group, GroupKind, PassRate, SessionTimings, Unsound, VerdictCount
+from sandbox_server.catalogue.insight.records import (
+    Group,
+    GroupKind,
+    PassRate,
+    SessionTimings,
+    UnsoundInstance,
+    VerdictCount,
+)
 from sandbox_server.catalogue.insight.search import ActionSearch
 from sandbox_server.errors import CatalogueUnavailable
 from sandbox_server.insight import health_rules
@@ -54,7 +61,7 @@ class Overview:
     wall_by_run: Mapping[str, Wall]
     fell: Sequence[PassRate]
     rose: Sequence[PassRate]
-    unsound: Sequence[Unsound]
+    unsound: Sequence[UnsoundInstance]
     tripwires: Mapping[str, int]
     """Sign of tampering -> sessions that have it, of the up to 300 that ended last."""
     tripped: Mapping[str, Sequence[str]]

@@ -8,7 +8,7 @@ IDLE_S = 120.0
 """Seconds without data after which a body is cut off; meanwhile it holds one of the box's few file channels."""
 
 
-async def steady(body: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+async def with_idle_timeout(body: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
     """Yield from `body`; TimeoutError after IDLE_S seconds without data."""
     while True:
         try:
@@ -21,7 +21,7 @@ async def steady(body: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, Non
         yield chunk
 
 
-async def after(first: bytes, data: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+async def prepend(first: bytes, data: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
     """Yield `first`, which was taken from `data` to check that there is any, then the rest of `data`."""
     async with aclosing(data):
         yield first

@@ -14,7 +14,7 @@ from sandbox_server.boxes.session_work import USER
 from sandbox_server.errors import FileUnusable, MalformedRequest
 from sandbox_server.protocols._background import spawn
 from sandbox_server.protocols._caller import check_session
-from sandbox_server.protocols._flow import after, steady
+from sandbox_server.protocols._flow import prepend, with_idle_timeout
 from sandbox_server.protocols._parts import boxes_of, session_boxes_of
 from sandbox_server.protocols._refusals import Sid, refusals
 from sandbox_server.protocols._streamed import Streamed
@@ -117,7 +117,7 @@ async def read_file(request: Request, sid: Sid, path: FilePath, user: User = Non
         first = await anext(data, b"")
     except (OSError, ValueError) as error:
         raise refused(path, error) from None
-    return Streamed(after(first, data), "application/octet-stream")
+    return Streamed(prepend(first, data), "application/octet-stream")
 
 
 @ROUTER.get("/boxes/{sid}/files/info", response_model=FileEntry, responses=_REFUSALS)
@@ -244,7 +244,7 @@ async def _whole(request: Request, most: int) -> bytes:
 async def _arriving(request: Request) -> AsyncGenerator[bytes, None]:
     """Yield the body. MalformedRequest if no data arrives for a while."""
     try:
-        async for chunk in steady(request.stream()):
+        async for chunk in with_idle_timeout(request.stream()):
             yield chunk
     except TimeoutError as error:
         raise MalformedRequest(str(error)) from None

@@ -126,15 +126,15 @@ def ruleset(
     parties: Sequence[Egress],
     addresses: Mapping[str, Sequence[str]],
     *,
-    beside: str = "",
+    group_subnet: str = "",
     name_server: NameServer | None = None,
 ) -> str:
     """The `nft` script that allows what every one of `parties` allows; it replaces all earlier rules atomically.
 
-    `addresses`: host name -> its addresses, for every name in the rules. `beside`: range of the sandbox's services,
-    which it always reaches. `name_server`: needed if the rules have domains; the resolver of `resolver_of` fills their
-    sets, and it alone may ask the name server. Loopback is always allowed, except the
-    engine's resolver on 127.0.0.11: the queries that it forwards could carry data out.
+    `addresses`: host name -> its addresses, for every name in the rules. `group_subnet`: the range of the sandbox's
+    services, which it always reaches. `name_server`: needed if the rules have domains; the resolver of `resolver_of`
+    fills their sets, and it alone may ask the name server. Loopback is always allowed, except the engine's resolver on
+    127.0.0.11: the queries that it forwards could carry data out.
     """
     sets = {name: f"below{number}" for number, name in enumerate(sorted({n for one in parties for n in one.domains}))}
     stages, sixth = [], False
@@ -151,7 +151,7 @@ def ruleset(
         f"ip daddr 127.0.0.11 {_REFUSE}",
         *([_UNKNOWN] if sets else []),
         'oifname "lo" accept',
-        *([f"ip daddr {beside} accept"] if beside else []),
+        *([f"ip daddr {group_subnet} accept"] if group_subnet else []),
         *([_NEIGHBOURS] if sixth else []),
         _UNCOUNTED,
         *(f"jump party{number}" for number in range(len(stages))),

@@ -37,7 +37,7 @@ _VERDICT_FIRST_S = 0.1
 """Seconds that a removal waits for a verdict to be stored, which takes twice as long during the removal."""
 
 
-class Ending:
+class SessionEnder:
     """Ends sessions of this node. Ending a session is idempotent."""
 
     def __init__(

@@ -8,16 +8,16 @@ from sandbox_server.lifecycle import OVER, SessionState
 from sandbox_server.records import SessionRecord
 from sandbox_server.scoring.rewards import RewardAnswer, Rewards
 from sandbox_server.sessions.data import SessionData
-from sandbox_server.sessions.ending import Ending
+from sandbox_server.sessions.ending import SessionEnder
 from sandbox_server.verdicts import Verdict, VerdictName
 
 log = telemetry.logger(__name__)
 
 
 class Ends:
-    """`Ending`, followed by the grading; concurrent requests for the end of a session share one task."""
+    """`SessionEnder`, followed by the grading; concurrent requests for the end of a session share one task."""
 
-    def __init__(self, data: SessionData, ending: Ending, rewards: Rewards, *, reward_wait_s: float) -> None:
+    def __init__(self, data: SessionData, ending: SessionEnder, rewards: Rewards, *, reward_wait_s: float) -> None:
         """`reward_wait_s`: how long `reward` waits in all (SANDBOX_REWARD_WAIT_S)."""
         self._data = data
         self._ending = ending
@@ -44,18 +44,18 @@ class Ends:
         return await self.end(sid, "closed")
 
     async def lose(self, sid: str, cause: str) -> None:
-        """End a session in which nothing can run any more; see `Ending.lose`."""
+        """End a session in which nothing can run any more; see `SessionEnder.lose`."""
         await self._ending.lose(sid, cause)
 
-    def end_apart(self, sid: str, reason: str) -> asyncio.Task[SessionRecord | None]:
+    def end_detached(self, sid: str, reason: str) -> asyncio.Task[SessionRecord | None]:
         """End the session in a task that survives the cancellation of a request; concurrent requests share it."""
         task = self._ends.get(sid)
         if task is None:
             task = self._ends[sid] = asyncio.create_task(self.end(sid, reason), name=f"end-{sid}")
-            task.add_done_callback(lambda done: self._ended_apart(sid, done))
+            task.add_done_callback(lambda done: self._ended_detached(sid, done))
         return task
 
-    def _ended_apart(self, sid: str, task: asyncio.Task[SessionRecord | None]) -> None:
+    def _ended_detached(self, sid: str, task: asyncio.Task[SessionRecord | None]) -> None:
         del self._ends[sid]
         if not task.cancelled() and (error := task.exception()):
             log.warning("session not ended; the next request or the reaper tries again", sid=sid, error=str(error))
@@ -69,7 +69,7 @@ class Ends:
             cause = f"session {sid} is a box: nothing of it is graded"
             return RewardAnswer(Verdict(VerdictName.UNKNOWN_SESSION, mask=True, cause=cause), 0.0)
         if record is not None and record.state not in OVER:
-            ending = self.end_apart(sid, "reward")
+            ending = self.end_detached(sid, "reward")
             await asyncio.wait({ending}, timeout=wait_s)
             if not ending.done():
                 cause = f"an action or the end of the session is under way for {wait_s:g} s; ask again"

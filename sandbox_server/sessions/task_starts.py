@@ -87,10 +87,10 @@ class TaskStarts:
         except StateUnavailable:
             return sid  # the session exists, but a retry would not find it
         except asyncio.CancelledError:
-            self._ends.end_apart(sid, "closed")
+            self._ends.end_detached(sid, "closed")
             raise
         if answer != sid:
-            self._ends.end_apart(sid, "closed")
+            self._ends.end_detached(sid, "closed")
         return answer
 
     async def start_group(

@@ -15,7 +15,7 @@ from sandbox_server.state.nodes import NodeRecord, Nodes
 
 
 @dataclass(frozen=True, slots=True)
-class Announced:
+class AnnouncementResult:
     """The result of an announcement of starts."""
 
     queued: int
@@ -52,7 +52,7 @@ class FleetView:
         self._pool = pool
         self._node = node
 
-    async def look_ahead(self, instances: Sequence[int | str]) -> Announced:
+    async def look_ahead(self, instances: Sequence[int | str]) -> AnnouncementResult:
         """Prepare images and park containers for future starts, each on the node where it would be placed."""
         tasks, unknown = [], []
         for instance in instances:
@@ -67,7 +67,7 @@ class FleetView:
         for node, theirs in places.items():
             await self._nodes.announce(node, [task.instance_id for task in theirs])
         queued = self._lookahead.add(mine)
-        return Announced(len(tasks) - len(mine) + queued, tuple(unknown), len(mine) - queued)
+        return AnnouncementResult(len(tasks) - len(mine) + queued, tuple(unknown), len(mine) - queued)
 
     async def announced(self, instance_ids: Sequence[str]) -> None:
         """Prepare for starts of these instances, which other nodes expect to be placed here."""
@@ -89,4 +89,4 @@ class FleetView:
         """Drain a node: it takes nothing new and ends once empty. `begin=False` cancels that. Raises UnknownNode."""
         if await self._nodes.get(node) is None:
             raise UnknownNode(f"no node {node!r} has a heartbeat; GET /v1/nodes lists those that have")
-        await (self._nodes.drain(node) if begin else self._nodes.drained(node))
+        await (self._nodes.drain(node) if begin else self._nodes.clear_drain(node))

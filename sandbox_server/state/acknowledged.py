@@ -13,7 +13,7 @@ _KEPT_BYTES = 16 << 20
 are dropped beyond this bound: a copy of Redis's data that lacks them would have to be old."""
 
 
-class Acknowledged:
+class AcknowledgedActions:
     """The actions that one process acknowledged."""
 
     def __init__(self) -> None:

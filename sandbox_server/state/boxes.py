@@ -58,17 +58,17 @@ class CreateKey:
 
     name: str
     """The key together with its owner and the kind of request, so that equal keys of others are different names."""
-    asked: str
+    request: str
     """The request as a text; a repeated request with the same key must have the same."""
 
-    def noted(self, made: str) -> str:
+    def stored(self, made: str) -> str:
         """The text to store in Redis: `made`, and a hash of the request."""
-        return f"{made}\n{_digest(self.asked)}"
+        return f"{made}\n{_digest(self.request)}"
 
-    def made(self, noted: str) -> str:
-        """What was made, by the text from `noted`. Raises MalformedRequest: another request made it."""
-        made, _, asked = noted.partition("\n")
-        if asked and asked != _digest(self.asked):  # a server of an older version stores no hash
+    def made_by(self, stored: str) -> str:
+        """What was made, by the text from `stored`. Raises MalformedRequest: another request made it."""
+        made, _, asked = stored.partition("\n")
+        if asked and asked != _digest(self.request):  # a server of an older version stores no hash
             raise MalformedRequest(
                 "This Idempotency-Key belongs to another request; use another key. Nothing was created."
             )
@@ -157,11 +157,11 @@ class BoxFacts:
         Raises:
             MalformedRequest: the first create was another request.
         """
-        former = "" if instead is None else key.noted(instead)
+        former = "" if instead is None else key.stored(instead)
         claimed = await self._connection.script(
-            _CLAIM, [self._keys.box_key(_digest(key.name))], [key.noted(made), round(1000 * _KEY_S), former]
+            _CLAIM, [self._keys.box_key(_digest(key.name))], [key.stored(made), round(1000 * _KEY_S), former]
         )
-        return key.made(claimed.decode())
+        return key.made_by(claimed.decode())
 
     async def created_by(self, key: CreateKey) -> str | None:
         """What was recently made by a create with this key, or None.
@@ -170,7 +170,7 @@ class BoxFacts:
             MalformedRequest: that create was another request.
         """
         noted = await self._connection.send("GET", self._keys.box_key(_digest(key.name)))
-        return None if noted is None else key.made(noted.decode())
+        return None if noted is None else key.made_by(noted.decode())
 
     async def note_command(self, sid: str, pid: int, text: str) -> None:
         """Note a command that runs in the box, for a server that takes the box over."""

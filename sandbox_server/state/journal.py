@@ -11,7 +11,7 @@ from typing import Protocol
 from sandbox_server import clock
 from sandbox_server.errors import InfrastructureError
 from sandbox_server.records import ActionRecord
-from sandbox_server.state.acknowledged import Acknowledged
+from sandbox_server.state.acknowledged import AcknowledgedActions
 from sandbox_server.state.codec import action_of
 from sandbox_server.state.connection import Connection
 from sandbox_server.state.keys import Keys
@@ -53,10 +53,10 @@ class JournalFlusher:
         sink: ActionSink,
         *,
         node: str,
-        acknowledged: Acknowledged | None = None,
+        acknowledged: AcknowledgedActions | None = None,
     ) -> None:
         """`acknowledged` is told what the sink has."""
-        self._acknowledged = acknowledged or Acknowledged()
+        self._acknowledged = acknowledged or AcknowledgedActions()
         self._connection = connection
         self._keys = keys
         self._sink = sink

@@ -80,7 +80,7 @@ class Keys:
         return f"{self.prefix}name:{node}"
 
     @property
-    def placed(self) -> str:
+    def placements(self) -> str:
         """Sessions sent to each node since its last heartbeat."""
         return f"{self.prefix}placed"
 

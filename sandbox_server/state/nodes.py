@@ -204,7 +204,7 @@ class Nodes:
                 self._keys.node(self._node),
                 self._keys.boots,
                 self._keys.nodes,
-                self._keys.placed,
+                self._keys.placements,
                 self._keys.name(self._node),
             ],
             [told, max(1, int(self._ttl_s * 1000)), self._node, self._boot],
@@ -271,13 +271,13 @@ class Nodes:
     async def look(self, names: Sequence[str]) -> list[tuple[NodeRecord, int]]:
         """(heartbeat, sessions placed there since then) for each of `names` with a heartbeat."""
         texts = await self._connection.send("MGET", *(self._keys.node(name) for name in names))
-        counts = await self._connection.send("HMGET", self._keys.placed, *names)
+        counts = await self._connection.send("HMGET", self._keys.placements, *names)
         found = ((_record(text), int(count or 0)) for text, count in zip(texts, counts, strict=True))
         return [(record, count) for record, count in found if record is not None]
 
     async def place(self, node: str, count: int) -> None:
         """Count sessions sent to a node since its last heartbeat."""
-        await self._connection.send("HINCRBY", self._keys.placed, node, count)
+        await self._connection.send("HINCRBY", self._keys.placements, node, count)
 
     async def forget(self, node: str) -> None:
         """Drop a dead node if it has no session, no grading and no entry on its way to SQL."""
@@ -309,7 +309,7 @@ class Nodes:
         """Whether this node was asked to drain."""
         return bool(await self._connection.send("EXISTS", self._keys.drain(self._node)))
 
-    async def drained(self, node: str) -> None:
+    async def clear_drain(self, node: str) -> None:
         """Clear the request to drain: the node is empty, its server was restarted, or the request is withdrawn."""
         await self._connection.send("DEL", self._keys.drain(node))
 

@@ -86,7 +86,7 @@ class RunState:
         """Remove the run's lease; False: it had none."""
         return bool(await self._connection.send("HDEL", self._keys.run_leases, run))
 
-    async def lapsed(self, *, healthy_for_s: float) -> Mapping[str, float]:
+    async def expired_leases(self, *, healthy_for_s: float) -> Mapping[str, float]:
         """Runs whose lease has ended -> its end.
 
         `healthy_for_s`: for how long this node has certainly been able to take renewals. A lease only counts as ended

@@ -8,7 +8,7 @@ from sandbox_server import clock
 from sandbox_server.lifecycle import OVER
 from sandbox_server.records import ActionRecord, InFlight, SessionRecord
 from sandbox_server.slices import sliced
-from sandbox_server.state.acknowledged import Acknowledged
+from sandbox_server.state.acknowledged import AcknowledgedActions
 from sandbox_server.state.codec import action_of, dump, flat, in_flight_of, session_of, whole
 from sandbox_server.state.connection import Connection, Script
 from sandbox_server.state.history import RedisEditorHistory
@@ -103,7 +103,7 @@ class Store:
         self._leases = Leases(connection, keys, node=node, lease_s=lock_lease_s, loops=loops)
         self._listed: dict[bytes, tuple[Sequence[bytes], SessionRecord | None]] = {}
         """Sid -> what Redis had of it when the sessions of this node were last listed, and its record."""
-        self.acknowledged = Acknowledged()
+        self.acknowledged = AcknowledgedActions()
         """The actions that this process has acknowledged."""
         self._turns = Turns(connection, keys, self._leases, self.acknowledged, node=node)
 

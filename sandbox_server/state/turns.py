@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from sandbox_server.errors import StateUnavailable
 from sandbox_server.records import ActionRecord, InFlight, SessionRecord
-from sandbox_server.state.acknowledged import Acknowledged
+from sandbox_server.state.acknowledged import AcknowledgedActions
 from sandbox_server.state.codec import action_of, dump, flat, in_flight_of, session_of
 from sandbox_server.state.connection import Connection, Script
 from sandbox_server.state.keys import Keys
@@ -145,7 +145,7 @@ class Turns:
     """Gives turns to the requests of one server."""
 
     def __init__(
-        self, connection: Connection, keys: Keys, leases: Leases, acknowledged: Acknowledged, *, node: str
+        self, connection: Connection, keys: Keys, leases: Leases, acknowledged: AcknowledgedActions, *, node: str
     ) -> None:
         self._acknowledged = acknowledged
         self._connection = connection

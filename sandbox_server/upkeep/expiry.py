@@ -10,7 +10,7 @@ from sandbox_server.fleet.ownership import Ownership
 from sandbox_server.lifecycle import OVER, SessionState
 from sandbox_server.records import SessionRecord
 from sandbox_server.sessions.data import SessionData
-from sandbox_server.sessions.ending import Ending
+from sandbox_server.sessions.ending import SessionEnder
 from sandbox_server.sessions.kinds import Kinds
 from sandbox_server.state.nodes import Liveness, Nodes
 from sandbox_server.state.runs import RunState
@@ -32,7 +32,7 @@ class Expiry:
         nodes: Nodes,
         runs: RunState,
         ownership: Ownership,
-        ending: Ending,
+        ending: SessionEnder,
         end: Callable[[str, str], Awaitable[SessionRecord | None]],
         *,
         postprocess_timeout_s: float,
@@ -51,7 +51,7 @@ class Expiry:
 
     async def read_leases(self) -> None:
         """Read from Redis which runs' leases have expired; `end_if_due` uses the last answer."""
-        self._lapsed = await self._runs.lapsed(healthy_for_s=self._nodes.healthy_for_s())
+        self._lapsed = await self._runs.expired_leases(healthy_for_s=self._nodes.healthy_for_s())
 
     async def end_if_due(self, gate: asyncio.Semaphore, record: SessionRecord, present: set[str]) -> None:
         """End a session of this node if there is a reason; `present`: ids of the containers that the engine has."""
@@ -90,7 +90,7 @@ class Expiry:
                     return  # it fell asleep or woke after the look at the engine; the next pass looks again
                 if present is not None and not self._reason(current, present):
                     return  # a request came meanwhile
-                if reason == "lease" and record.run not in await self._runs.lapsed(
+                if reason == "lease" and record.run not in await self._runs.expired_leases(
                     healthy_for_s=self._nodes.healthy_for_s()
                 ):
                     return  # its trainer renewed the lease late

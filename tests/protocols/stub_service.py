@@ -62,7 +62,7 @@ from sandbox_server.sessions.base import ActionAnswer, BatchAnswer, SessionView
 from sandbox_server.sessions.forking import Forking
 from sandbox_server.sessions.rollback import Rollback
 from sandbox_server.settings import Settings
-from sandbox_server.starts.fleet_view import Announced, FleetView, PoolView
+from sandbox_server.starts.fleet_view import AnnouncementResult, FleetView, PoolView
 from sandbox_server.state.logouts import Logouts
 from sandbox_server.state.nodes import NodeRecord
 from sandbox_server.verdicts import GradedSession, Verdict, VerdictName
@@ -150,9 +150,9 @@ class MemorySessions:
         full: list[ServiceError] = [CapacityError("Full.", reason="slots", position=9)] if n > 2 else []
         return [await self.start(instance, run=run, owner=owner) for _ in range(min(n, 2))], full
 
-    async def look_ahead(self, instances: Sequence[int | str]) -> Announced:
+    async def look_ahead(self, instances: Sequence[int | str]) -> AnnouncementResult:
         unknown = tuple(instance for instance in instances if instance not in (HASH, "a__b-1"))
-        return Announced(len(instances) - len(unknown), unknown, 0)
+        return AnnouncementResult(len(instances) - len(unknown), unknown, 0)
 
     def pool(self) -> PoolView:
         bucket = BucketView("image", parked=1, making=1, waiting=0, wanted=2, instances=("a__b-1",), sids=("5", "6"))

@@ -16,7 +16,7 @@ import pytest
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sandbox_server.app.failures import Unforeseen
+from sandbox_server.app.failures import UnhandledErrors
 from sandbox_server.app.forward import Forward
 from sandbox_server.app.paths import Paths
 from sandbox_server.errors import NodeUnreachable, OwnedElsewhere
@@ -108,7 +108,7 @@ class Near:
 def _node(app: ASGIApp, nodes: Nodes) -> ASGIApp:
     """`app` as one node of several."""
     forward = Forward(app, lambda: nodes, timeout_s=20, patience_s=3)
-    return Paths(Unforeseen(forward), "", [Trait(re.compile("/flow/"), streams=True)])
+    return Paths(UnhandledErrors(forward), "", [Trait(re.compile("/flow/"), streams=True)])
 
 
 @pytest.fixture(scope="module")

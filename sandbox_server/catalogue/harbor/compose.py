@@ -58,7 +58,7 @@ _OWN_IMAGES = "sandbox-prepared"  # the images of gradings hold tests of other t
 
 
 @dataclass(frozen=True, slots=True)
-class Composed:
+class ComposeFile:
     """The contents of the file."""
 
     services: tuple[Service, ...] = ()
@@ -75,7 +75,7 @@ class Composed:
 
 def read(
     text: str, context: str, variables: Mapping[str, str], *, docker_image: str = "", build_timeout_s: float = 600.0
-) -> Composed:
+) -> ComposeFile:
     """Read the file.
 
     `context`: the packed folder `environment`. `variables`: those of the task, for `${NAME}`. `docker_image`: the
@@ -105,7 +105,7 @@ class _Reading:
         self._refused: list[str] = []
         self._volumes = set[str]()
 
-    def composed(self) -> Composed:
+    def composed(self) -> ComposeFile:
         self._top_level()
         entries = {
             str(name): entry or {}
@@ -117,7 +117,7 @@ class _Reading:
             for name, entry in entries.items()
             if not isinstance(entry, dict) or not _NAME.fullmatch(name) or name == "localhost"
         ]:
-            return Composed(unsupported=(f"services {', '.join(map(repr, bad))} that cannot be read",))
+            return ComposeFile(unsupported=(f"services {', '.join(map(repr, bad))} that cannot be read",))
         main = entries.pop(MAIN, {})
         if len(entries) > MOST_SERVICES:
             self._refuse(f"{len(entries)} services beside main; {MOST_SERVICES} are possible")
@@ -129,7 +129,7 @@ class _Reading:
         ordered = self._ordered(made, awaits)
         if len(self._volumes) > _MOST_VOLUMES:
             self._refuse(f"{len(self._volumes)} volumes; {_MOST_VOLUMES} are possible")
-        return Composed(ordered, awaits, env, workdir, tuple(dict.fromkeys(self._refused)))
+        return ComposeFile(ordered, awaits, env, workdir, tuple(dict.fromkeys(self._refused)))
 
     def _refuse(self, what: str) -> None:
         self._refused.append(f"docker-compose.yaml: {what}")

@@ -147,10 +147,10 @@ class _Task:
             raise ValueError(f"with its services it takes more than {MOST_BYTES >> 20} MiB; use prebuilt images")
         return instance
 
-    def _composed(self, env: Mapping[str, str]) -> compose.Composed:
+    def _composed(self, env: Mapping[str, str]) -> compose.ComposeFile:
         text = self.content.get(COMPOSE)
         if text is None:
-            return compose.Composed()
+            return compose.ComposeFile()
         own = self.config.environment
         image, timeout_s = own.docker_image or "", own.build_timeout_sec
         return compose.read(text, self.content["environment"], env, docker_image=image, build_timeout_s=timeout_s)

@@ -25,7 +25,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sandbox_server.catalogue.database import Database
-from sandbox_server.catalogue.insight.records import Group, RunCount, SessionTimings, Unsound, VerdictCount
+from sandbox_server.catalogue.insight.records import Group, RunCount, SessionTimings, UnsoundInstance, VerdictCount
 from sandbox_server.catalogue.tables import InstanceRow, PassHourRow, PatchRow, SessionRow, VerdictRow
 from sandbox_server.slices import sliced
 from sandbox_server.verdicts import VerdictName
@@ -115,10 +115,10 @@ class Counts:
         found = _ends() if run is None else _ends(_ENDED_IN_RUN)
         return dict(await self._all(found, tuple, since=since, until=until, run=run))
 
-    async def unsound(self, since: float, run: str | None = None) -> list[Unsound]:
+    async def unsound(self, since: float, run: str | None = None) -> list[UnsoundInstance]:
         """Instances with sessions started since `since` although their last check found them unsound."""
         found = _unsound() if run is None else _unsound(_IN_RUN)
-        return await self._all(found, lambda row: Unsound(*row), since=since, run=run)
+        return await self._all(found, lambda row: UnsoundInstance(*row), since=since, run=run)
 
     async def _of_run(self, run: str | None, since: float) -> tuple[ColumnElement[bool], ...]:
         return () if run is None else ((await self._of_session(since)).is_run,)

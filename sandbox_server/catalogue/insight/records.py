@@ -160,7 +160,7 @@ class SessionTimings:
 
 
 @dataclass(frozen=True, slots=True)
-class Unsound:
+class UnsoundInstance:
     """An instance whose last check found it unsound, with the number of its sessions since."""
 
     instance_id: str

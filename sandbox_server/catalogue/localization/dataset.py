@@ -29,7 +29,7 @@ import pyarrow.parquet
 from sandbox_server import __version__
 from sandbox_server.catalogue.localization.dataset_row import SCHEMA, Row, dataset_row
 from sandbox_server.catalogue.localization.extract import LEVELS
-from sandbox_server.catalogue.localization.fetched import Fetched
+from sandbox_server.catalogue.localization.fetched import FetchedTrees
 from sandbox_server.catalogue.localization.trees import CloneFolder, Trees
 from sandbox_server.catalogue.read import stream_rows
 from sandbox_server.catalogue.rows import SourceRow
@@ -67,7 +67,7 @@ class BuildOptions:
     seed: int = 42
     workers: int = 1
     """Number of processes; does not affect the result."""
-    fetched: Fetched | None = None
+    fetched: FetchedTrees | None = None
     """Base trees that the input's rows name; used instead of clones."""
     only: tuple[str, ...] = ()
     """Endings of the files that have to be found; (): all files."""

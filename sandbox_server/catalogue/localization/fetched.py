@@ -43,7 +43,7 @@ class Unavailable:
         raise NoTree(self.why)
 
 
-class Fetched:
+class FetchedTrees:
     """The base trees of rows or instances, as they are before a patch that adds the bug."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from sandbox_server.catalogue.harbor.archives import Folder
 from sandbox_server.catalogue.instance import HarborGrader, TaskInstance
 from sandbox_server.grading.base import CleanSandbox, Grader, Judging, TestRun
 from sandbox_server.grading.exit_code import ByExitCode, broken_off, test_run
-from sandbox_server.grading.supervised import Plan, placed, supervise, unplaced
+from sandbox_server.grading.supervised import Plan, supervise, unplaced_result, with_absolute_paths
 from sandbox_server.sandbox.base import Sandbox
 from sandbox_server.verdicts import RewardValue, Score, VerdictName
 
@@ -43,14 +43,14 @@ class Harbor(ByExitCode):
         assert isinstance(grader, HarborGrader)  # the registry chose by kind
         run = await supervise(
             sandbox,
-            Plan(_as(grader.user), _SETUP, placed("/tests", altered)),
+            Plan(_as(grader.user), _SETUP, with_absolute_paths("/tests", altered)),
             timeout_s=timeout_s,
             cwd=grader.workdir or instance.sandbox.workdir,
             env={"HOME": "/root", **grader.env},
             keep_bytes=_LOG_BYTES,
         )
         if run.unplaced:
-            return unplaced(run)
+            return unplaced_result(run)
         if (broken := broken_off(run, "tests", timeout_s)) is not None:
             return test_run(run, *broken)
         try:

@@ -8,7 +8,7 @@ from sandbox_server.catalogue.instance import R2eGrader, TaskInstance
 from sandbox_server.errors import GraderBroken
 from sandbox_server.grading.base import CleanSandbox, Grader, Judging, TestRun
 from sandbox_server.grading.exit_code import ByExitCode, broken_off, test_run
-from sandbox_server.grading.supervised import Plan, placed, read_texts, supervise, unplaced
+from sandbox_server.grading.supervised import Plan, read_texts, supervise, unplaced_result, with_absolute_paths
 from sandbox_server.sandbox.base import Sandbox
 from sandbox_server.verdicts import VerdictName
 
@@ -42,14 +42,14 @@ class R2e(ByExitCode):
         workdir = instance.sandbox.workdir
         run = await supervise(
             sandbox,
-            Plan(f"bash {KEPT}/run_tests.sh", _LINK + instance.sandbox.activate, placed(workdir, altered)),
+            Plan(f"bash {KEPT}/run_tests.sh", _LINK + instance.sandbox.activate, with_absolute_paths(workdir, altered)),
             timeout_s=timeout_s,
             cwd=workdir,
             env={"HOME": "/root"},
             keep_bytes=_LOG_BYTES,
         )
         if run.unplaced:
-            return unplaced(run)
+            return unplaced_result(run)
         return test_run(run, *(broken_off(run, "tests", timeout_s) or judged(run.log, instance.grader.expected)))
 
     async def test_files(self, instance: TaskInstance, sandbox: Sandbox, *, timeout_s: float) -> Mapping[str, bytes]:

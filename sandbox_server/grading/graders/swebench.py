@@ -17,7 +17,14 @@ from sandbox_server.errors import GraderBroken
 from sandbox_server.grading.altering import test_paths
 from sandbox_server.grading.base import CleanSandbox, Grader, Judging, TestRun
 from sandbox_server.grading.library import LibraryReport, SwebenchLibrary, UnjudgeableLog
-from sandbox_server.grading.supervised import Plan, SupervisedRun, placed, read_texts, supervise, unplaced
+from sandbox_server.grading.supervised import (
+    Plan,
+    SupervisedRun,
+    read_texts,
+    supervise,
+    unplaced_result,
+    with_absolute_paths,
+)
 from sandbox_server.sandbox.base import Sandbox
 from sandbox_server.verdicts import VerdictName
 
@@ -63,7 +70,7 @@ class Swebench:
     ) -> TestRun:
         """See `Grader.run`. After a timeout no log is judged, as in the library's own harness."""
         script = _cut(instance)
-        files = placed(instance.sandbox.workdir, altered)
+        files = with_absolute_paths(instance.sandbox.workdir, altered)
         # Code that reads the supervisor's memory must not find the true text of an altered file there.
         setup = exit_if_test_patch_refused(without_files(script.setup, instance.test_patch, altered or ()))
         run = await _supervise(instance, sandbox, _plan(setup, script.tests, files), timeout_s)
@@ -72,7 +79,7 @@ class Swebench:
             cause = f"the tests ran past their limit of {timeout_s:g} s"
             return self._without_results(VerdictName.TIMEOUT, cause, run, f"\n\n{limit}")
         if run.unplaced:
-            return unplaced(run)
+            return unplaced_result(run)
         if not run.started:
             applied = run.status != TEST_PATCH_REFUSED
             cause = (

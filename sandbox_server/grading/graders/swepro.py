@@ -11,7 +11,14 @@ from sandbox_server.catalogue.swepro import TESTS_FOLDER, tests_checkout_of
 from sandbox_server.errors import GraderBroken
 from sandbox_server.grading.altering import test_paths
 from sandbox_server.grading.base import CleanSandbox, Grader, Judging, TestRun
-from sandbox_server.grading.supervised import Plan, SupervisedRun, placed, read_texts, supervise, unplaced
+from sandbox_server.grading.supervised import (
+    Plan,
+    SupervisedRun,
+    read_texts,
+    supervise,
+    unplaced_result,
+    with_absolute_paths,
+)
 from sandbox_server.sandbox.base import DEFAULT_ACTIVATION, ExecResult, Sandbox
 from sandbox_server.verdicts import VerdictName
 
@@ -86,7 +93,7 @@ class Swepro:
         assert isinstance(grader, SweproGrader)  # the registry chose by kind
         if clean is None:
             raise GraderBroken("the parser needs a container of its own, but none could be created")
-        files = placed(instance.sandbox.workdir, altered)
+        files = with_absolute_paths(instance.sandbox.workdir, altered)
         tests = f"bash -c {quote(grader.run_script)} {_SCRIPT} {quote(','.join(grader.selected_test_files))}"
         plan = Plan(tests, _setup(instance), files, merged=False)
         tested: asyncio.Future[SupervisedRun] = asyncio.get_running_loop().create_future()
@@ -148,7 +155,7 @@ def _without_results(run: SupervisedRun, timeout_s: float) -> TestRun | None:
         cause = f"the tests ran past their limit of {timeout_s:g} s"
         return TestRun(VerdictName.TIMEOUT, cause, 0, 0, timings_s=timings_s, log_tail=tail, log=run.log)
     if run.unplaced:
-        return unplaced(run)
+        return unplaced_result(run)
     if run.status == _TESTS_REFUSED and not run.started:
         cause = f"the tests cannot be laid over the patch: {run.setup_log[-300:]}"
         return TestRun(VerdictName.NO_RESULTS, cause, 0, 0, exit_code=run.status, log_tail=run.setup_log[-4000:])

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.requests import ClientDisconnect
 
 from sandbox_server.errors import SandboxDiskFull, ServiceError, UnknownUser
-from sandbox_server.protocols._flow import after, steady
+from sandbox_server.protocols._flow import prepend, with_idle_timeout
 from sandbox_server.protocols._streamed import Streamed
 from sandbox_server.protocols._wire import json_answer
 from sandbox_server.protocols.e2b.access import Operation
@@ -53,7 +53,7 @@ async def download(request: Request) -> Response:
         return _failed(error, path)
     name = path.rstrip("/").rpartition("/")[2]
     headers = {"Content-Disposition": f"inline; filename*=utf-8''{quote(name, errors='surrogateescape')}"}
-    return Streamed(after(first, data), "application/octet-stream", headers)
+    return Streamed(prepend(first, data), "application/octet-stream", headers)
 
 
 @ROUTER.post("/files", response_class=Response)
@@ -63,7 +63,7 @@ async def upload(request: Request) -> Response:
     if isinstance(call, Response):
         return call
     path = request.query_params.get("path")
-    body = steady(request.stream())
+    body = with_idle_timeout(request.stream())
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     try:
         attributes = _attributes(request)

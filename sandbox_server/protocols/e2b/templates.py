@@ -21,7 +21,7 @@ from sandbox_server.catalogue.templates import (
 )
 from sandbox_server.errors import MalformedRequest, RequestTooLarge
 from sandbox_server.protocols._caller import owner_of_caller
-from sandbox_server.protocols._flow import steady
+from sandbox_server.protocols._flow import with_idle_timeout
 from sandbox_server.protocols._numbers import whole
 from sandbox_server.protocols._parts import boxes_of, snapshots_of
 from sandbox_server.protocols._traits import PREFIX
@@ -140,7 +140,7 @@ async def upload(request: Request, token: str) -> Response:
     room = await builds.room_for(token)
     body = bytearray()
     with builds.uploading():
-        async for chunk in steady(request.stream()):
+        async for chunk in with_idle_timeout(request.stream()):
             body += chunk
             if len(body) > room:
                 raise RequestTooLarge(

@@ -277,7 +277,7 @@ class ChannelProcess:
             line = frames.line_of(report)
             if line is None or errors is None:
                 return
-            end = frames.ending(line)
+            end = frames.parse_end(line)
         except frames.BadFrame:
             self._broken()
             return

@@ -200,7 +200,7 @@ class ExecChannels:
             with suppress(ChannelEnded, ChannelFlooded, TimeoutError, frames.BadFrame):
                 async with asyncio.timeout(_PARKED_ANSWER_S):
                     line, _, _ = await channel.ask(nonce, None)
-                pid = frames.beginning(line.removesuffix("\r")).pid
+                pid = frames.parse_start(line.removesuffix("\r")).pid
         self.drop(channel)
         with suppress(SandboxLost):
             await self.kill(StartedCommand("", tag, pid, "", ""))
@@ -227,7 +227,7 @@ class ExecChannels:
                 self.give_back(channel)
             raise SandboxExhausted("the container takes no further process; it is at its limit of processes")
         try:
-            began = frames.beginning(line)
+            began = frames.parse_start(line)
         except frames.BadFrame:
             await self._take_back(channel, tag)
             raise CommandBroken("The beginning of a command") from None

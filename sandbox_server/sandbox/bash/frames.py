@@ -21,7 +21,7 @@ class BadFrame(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class CommandStart:
     """`pid tick last login`: a command has started."""
 
     pid: int
@@ -34,7 +34,7 @@ class Beginning:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class CommandEnd:
     """`status how channel`: a command has ended."""
 
     status: int
@@ -43,15 +43,15 @@ class Ending:
     """No other process holds the channel's output open."""
 
 
-def beginning(line: str) -> Beginning:
+def parse_start(line: str) -> CommandStart:
     """Parse the line by which `__sb_become` announces a command. Raises BadFrame."""
     match = _BEGUN.fullmatch(line)
     if match is None:
         raise BadFrame
-    return Beginning(int(match[1]), match[2], match[3], match[4])
+    return CommandStart(int(match[1]), match[2], match[3], match[4])
 
 
-def ending(line: bytes) -> Ending:
+def parse_end(line: bytes) -> CommandEnd:
     """Parse the line by which `__sb_run` reports a command's end. Raises BadFrame."""
     match = _END.fullmatch(line)
     if match is None:
@@ -59,7 +59,7 @@ def ending(line: bytes) -> Ending:
     status, signalled = int(match[1]), match[2] == b"signalled"
     if status > _MOST_STATUS or (signalled and status not in _SIGNALS):
         raise BadFrame
-    return Ending(status, signalled, match[3] == b"free")
+    return CommandEnd(status, signalled, match[3] == b"free")
 
 
 def line_of(rest: bytes | bytearray, most: int = LONGEST) -> bytes | None:

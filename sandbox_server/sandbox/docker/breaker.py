@@ -19,18 +19,18 @@ class Breaker:
         self.fault = ""
         """What is wrong, while it is open; else ""."""
 
-    def answered(self) -> None:
+    def record_answer(self) -> None:
         """A call was answered."""
         self._count = 0
         self._set("")
 
-    def silent(self, detail: str) -> None:
+    def record_silence(self, detail: str) -> None:
         """A call got no answer."""
         self._count += 1
         if self._count >= self._failures:
             self._set(f"{detail}; no new work starts until it answers again")
 
-    def probed(self) -> None:
+    def record_probe(self) -> None:
         """The probe was answered; the next call decides."""
         if self.fault:
             self._count = self._failures - 1

@@ -38,7 +38,7 @@ class RuntimeAdditions:
     """Lines of its hosts file, `name:address`."""
     seccomp: Sequence[str]
     """Security options for its system calls."""
-    beside: "NetworkEndpoint | None" = None
+    group_endpoint: "NetworkEndpoint | None" = None
     """Where its services are, if it has any."""
 
 
@@ -73,11 +73,11 @@ def create(api: Any, spec: ContainerSpec, additions: RuntimeAdditions, folder: P
     """
     limits = spec.limits
     # rules would forbid the engine's name server, but are in place only after the start
-    nameless = additions.beside is not None and (spec.network == "none" or bool(additions.egress))
+    nameless = additions.group_endpoint is not None and (spec.network == "none" or bool(additions.egress))
     host = api.create_host_config(
         # a grading's tests may kill everything they can: there bash itself is the init and survives that
         init=spec.with_shell,
-        network_mode=additions.beside.network if additions.beside else spec.network,
+        network_mode=additions.group_endpoint.network if additions.group_endpoint else spec.network,
         dns=[ADDRESS] if resolver_of(additions.egress) else [NO_NAME_SERVER] if nameless else None,
         dns_opt=list(NAME_OPTIONS) if nameless else None,
         extra_hosts=list(additions.hosts),
@@ -104,13 +104,13 @@ def create(api: Any, spec: ContainerSpec, additions: RuntimeAdditions, folder: P
     # Without the engine's network `none`: a container without any network also gets a namespace with only lo, but
     # starts in less than half the time (111 against 273 ms) and avoids a deadlock when many end at once (20.10:
     # libnetwork's watchLoop and getSvcRecords take the same two locks in opposite order).
-    unconnected = spec.network == "none" and additions.beside is None
+    unconnected = spec.network == "none" and additions.group_endpoint is None
     program, *arguments = boot.command(spec, first=_HOSTS if unconnected else "")
     created: dict[str, Any] = api.create_container(
         spec.image,
         command=arguments,
         network_disabled=unconnected,
-        networking_config=networking_config(api, additions.beside) if additions.beside else None,
+        networking_config=networking_config(api, additions.group_endpoint) if additions.group_endpoint else None,
         entrypoint=[program],  # Podman takes an empty one to mean the image's own
         user="0",
         working_dir=spec.workdir,
@@ -125,7 +125,7 @@ def create(api: Any, spec: ContainerSpec, additions: RuntimeAdditions, folder: P
             DEADLINE: spec.deadline.astimezone(UTC).isoformat(),
             TOKEN: additions.token,
             **({EGRESS: additions.egress} if additions.egress else {}),
-            **({GROUP: additions.beside.group} if additions.beside else {}),
+            **({GROUP: additions.group_endpoint.group} if additions.group_endpoint else {}),
         },
         host_config=host,
     )

@@ -77,17 +77,17 @@ class Guard:
         """Container -> rules to apply whenever it is started."""
         self._removing = TaskSet("egress helpers")
 
-    async def rules_of(self, spec: ContainerSpec, *, beside: str = "") -> tuple[str, list[str]]:
+    async def rules_of(self, spec: ContainerSpec, *, group_subnet: str = "") -> tuple[str, list[str]]:
         """Return the rules for `apply`, and `name:address` lines for the container's hosts file: it may have no name
         server.
 
-        The rules are "" if nothing restricts it. `beside`: the range of its services, which it always reaches.
+        The rules are "" if nothing restricts it. `group_subnet`: the range of its services, which it always reaches.
 
         Raises:
             EgressUnavailable: a host name has no address that a container could reach.
         """
         parties = self._parties(spec.egress, session=spec.restricted or spec.role is Role.SESSION)
-        return await self._rules(parties, beside) if parties and spec.network != "none" else ("", [])
+        return await self._rules(parties, group_subnet) if parties and spec.network != "none" else ("", [])
 
     async def change(self, container_id: str, egress: Egress | None) -> None:
         """Change a running session's restrictions. Raises as `apply`; MalformedRequest: it was not made for domains."""
@@ -127,7 +127,7 @@ class Guard:
     def _parties(self, egress: Egress | None, *, session: bool) -> list[Egress]:
         return [party for party in (self._ceiling if session else None, egress) if party is not None]
 
-    async def _rules(self, parties: Sequence[Egress], beside: str = "") -> tuple[str, list[str]]:
+    async def _rules(self, parties: Sequence[Egress], group_subnet: str = "") -> tuple[str, list[str]]:
         if self._stack_of:
             raise EgressUnavailable(
                 f"a sandbox of the OCI runtime {self._stack_of} has a network stack of its own, which the rules of its"
@@ -137,7 +137,7 @@ class Guard:
         found = dict(zip(names, await asyncio.gather(*map(_addresses, names)), strict=True))
         if self._name_server is None and any(party.domains for party in parties):
             raise EgressUnavailable("a sandbox's rules allow names with *, and SANDBOX_EGRESS_DNS names no name server")
-        text = ruleset(parties, found, beside=beside, name_server=self._name_server)
+        text = ruleset(parties, found, group_subnet=group_subnet, name_server=self._name_server)
         if len(text) > _MAX_RULES:
             raise EgressUnavailable("the sandbox has too many egress rules; use address ranges")
         return text, [f"{name}:{address}" for name, addresses in found.items() for address in addresses]

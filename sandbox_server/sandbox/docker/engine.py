@@ -123,16 +123,16 @@ class Engine:
                 " see `docker info` on the host"
             )
             if timeout_s is None:  # a call with its own limit (a pull, a commit) can be slow for other reasons too
-                self._breaker.silent(detail)
+                self._breaker.record_silence(detail)
             raise EngineUnavailable(detail) from e
         except Exception as e:
             error = self._translate(e, self.url)
             if isinstance(e, docker.errors.APIError):
-                self._breaker.answered()
+                self._breaker.record_answer()
             elif isinstance(error, EngineUnavailable):
-                self._breaker.silent(error.detail)
+                self._breaker.record_silence(error.detail)
             raise error from e
-        self._breaker.answered()
+        self._breaker.record_answer()
         return answer
 
     async def probe(self, *, timeout_s: float) -> None:
@@ -147,7 +147,7 @@ class Engine:
         except TimeoutError as e:
             raise EngineUnavailable(f"the Docker daemon at {self.url} did not answer within {timeout_s:g} s") from e
         sock.close()
-        self._breaker.probed()
+        self._breaker.record_probe()
 
     async def hijack(
         self, path: str, body: dict[str, Any] | None = None, *, method: str = "POST"
@@ -159,12 +159,12 @@ class Engine:
         try:
             opened = await self._open(path, body, method)
         except _Silent as e:
-            self._breaker.silent(e.detail)
+            self._breaker.record_silence(e.detail)
             raise
         except ServiceError:
-            self._breaker.answered()
+            self._breaker.record_answer()
             raise
-        self._breaker.answered()
+        self._breaker.record_answer()
         return opened
 
     async def _open(self, path: str, body: dict[str, Any] | None, method: str) -> tuple[socket.socket, bytes]:

@@ -130,14 +130,14 @@ class DockerRuntime:
         self, spec: ContainerSpec, token: str, folder: Path | None, group: Group | None
     ) -> BashSandbox:
         began = time.monotonic()
-        rules, hosts = await self._guard.rules_of(spec, beside=group.subnet if group else "")
+        rules, hosts = await self._guard.rules_of(spec, group_subnet=group.subnet if group else "")
         additions = RuntimeAdditions(
             self._config,
             token=token,
             egress=rules,
             hosts=[*hosts, *(group.hosts if group else ())],
             seccomp=self._seccomp,
-            beside=group.endpoint if group else None,
+            group_endpoint=group.endpoint if group else None,
         )
         creating = asyncio.ensure_future(self._created(spec, additions, folder))
         try:
@@ -379,7 +379,7 @@ class DockerRuntime:
     async def _created(self, spec: ContainerSpec, additions: RuntimeAdditions, folder: Path | None) -> str:
         """Create the container; returns its id."""
         container_id = await self._created_in_one_network(spec, additions, folder)
-        if additions.beside is not None and spec.network != "none":
+        if additions.group_endpoint is not None and spec.network != "none":
             await self._engine.call(lambda api: api.connect_container_to_network(container_id, self._engine.network))
         return container_id
 

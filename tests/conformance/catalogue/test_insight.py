@@ -15,7 +15,14 @@ from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.insight.counts import HOUR_S, Counts
 from sandbox_server.catalogue.insight.listing import Listing, fits
-from sandbox_server.catalogue.insight.records import Group, GroupKind, PassRate, SessionFilter, Unsound, VerdictCount
+from sandbox_server.catalogue.insight.records import (
+    Group,
+    GroupKind,
+    PassRate,
+    SessionFilter,
+    UnsoundInstance,
+    VerdictCount,
+)
 from sandbox_server.catalogue.insight.search import ActionSearch
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
@@ -176,9 +183,9 @@ async def test_instances_in_use_that_are_not_sound(counts: Counts, database: Dat
     await instances.add([TaskInstance.model_validate_json(json.dumps(row)) for row in rows])
     await instances.mark_verified("x-1", "unresolved", "unresolved", 5.0)
     await instances.mark_verified("x-2", "resolved", "unresolved", 5.0)
-    assert await counts.unsound(0) == [Unsound("x-1", "unresolved", "unresolved", 4)]
-    assert await counts.unsound(0, "a") == [Unsound("x-1", "unresolved", "unresolved", 2)]
-    assert await counts.unsound(1035) == [Unsound("x-1", "unresolved", "unresolved", 1)]
+    assert await counts.unsound(0) == [UnsoundInstance("x-1", "unresolved", "unresolved", 4)]
+    assert await counts.unsound(0, "a") == [UnsoundInstance("x-1", "unresolved", "unresolved", 2)]
+    assert await counts.unsound(1035) == [UnsoundInstance("x-1", "unresolved", "unresolved", 1)]
 
 
 async def test_an_overview(counts: Counts, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ import pytest
 from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.localization.truth import RewardItem
-from sandbox_server.catalogue.rollouts import Reported, Rollouts, Rollup
+from sandbox_server.catalogue.rollouts import Rollouts, Rollup, SessionReport
 from sandbox_server.verdicts import Answer, GradedSession, RewardValue, Score, TurnTokens, Verdict, VerdictName
 
 ITEMS = (RewardItem(fn="turn_efficiency", weight=0.5, args={"max_turns": 4}),)
@@ -15,19 +15,19 @@ TOKENS = (TurnTokens(100, 10), TurnTokens(2**52, 0))
 async def test_reports_are_kept_apart(database: Database) -> None:
     """A report of tokens would take the session's rewards away."""
     rollouts = Rollouts(database)
-    assert await rollouts.reported("7") == Reported()
+    assert await rollouts.reported("7") == SessionReport()
     await rollouts.report("7")
     await rollouts.report("7", rewards=ITEMS)
     await rollouts.report("7", tokens=TOKENS[:1])
-    assert await rollouts.reported("7") == Reported(ITEMS, TOKENS[:1])
+    assert await rollouts.reported("7") == SessionReport(ITEMS, TOKENS[:1])
     await rollouts.report("7", tokens=TOKENS)
     await rollouts.report("7", written="files")
-    assert await rollouts.reported("7") == Reported(ITEMS, TOKENS, "files")
-    assert await rollouts.reported("8") == Reported()
+    assert await rollouts.reported("7") == SessionReport(ITEMS, TOKENS, "files")
+    assert await rollouts.reported("8") == SessionReport()
     await rollouts.inherit("8", "7")
-    assert await rollouts.reported("8") == Reported(ITEMS, (), "files")
+    assert await rollouts.reported("8") == SessionReport(ITEMS, (), "files")
     await rollouts.inherit("9", "6")
-    assert await rollouts.reported("9") == Reported()
+    assert await rollouts.reported("9") == SessionReport()
 
 
 async def test_means(database: Database) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from sandbox_server.catalogue.instance import ScriptGrader, SwebenchGrader, TaskInstance
 from sandbox_server.grading.attempts import Attempts, Retries
 from sandbox_server.grading.base import Baseline, Grader, GradeRequest
-from sandbox_server.grading.containers import Ahead, Bounds, Containers, Sealing
+from sandbox_server.grading.containers import Bounds, Containers, PrestartLimits, SealedImageSource
 from sandbox_server.grading.grading import Grading
 from sandbox_server.images.workspaces import Workspaces
 from sandbox_server.sandbox.base import ContainerSpec, Limits, Role, Runtime, Sandbox
@@ -94,7 +94,9 @@ class Bench:
 
     def _containers(self, runtime: Runtime, ahead: int) -> Containers:
         limits = Limits(memory_mb=512, cpus=1.0)
-        return Containers(runtime, limits=limits, ahead=Ahead(ahead), sealing=Sealing(self.workspaces.sealed))
+        return Containers(
+            runtime, limits=limits, ahead=PrestartLimits(ahead), sealing=SealedImageSource(self.workspaces.sealed)
+        )
 
     async def grade(
         self, patch: bytes | None, instance: TaskInstance | None = None, *, cause: str = "", by: Grading | None = None

@@ -10,7 +10,7 @@ from sandbox_server.catalogue.instance import ScriptGrader
 from sandbox_server.errors import EngineUnavailable
 from sandbox_server.grading import containers as containers_module
 from sandbox_server.grading.base import GradeRequest
-from sandbox_server.grading.containers import KEPT_S, Ahead, Bounds, Containers
+from sandbox_server.grading.containers import KEPT_S, Bounds, Containers, PrestartLimits
 from sandbox_server.grading.queue import GradingQueue
 from sandbox_server.sandbox.base import ContainerSpec, Limits, Sandbox
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
@@ -195,7 +195,7 @@ async def test_labels_and_weight(bench: Bench) -> None:
     """The reaper would remove waiting containers, or tests would use the CPU time of live sessions."""
     runtime = Counting(bench.runtime)
     bounds = Bounds(create_s=60.0)
-    boxes = Containers(runtime, limits=Limits(memory_mb=256), cpu_shares=64, bounds=bounds, ahead=Ahead(1))  # type: ignore[arg-type]  # by __getattr__
+    boxes = Containers(runtime, limits=Limits(memory_mb=256), cpu_shares=64, bounds=bounds, ahead=PrestartLimits(1))  # type: ignore[arg-type]  # by __getattr__
     boxes.expect(bench.scripted(), SID)
     await until(lambda: runtime.created)
     (spec,) = runtime.specs

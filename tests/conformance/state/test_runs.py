@@ -20,7 +20,7 @@ def state(connection: Connection, keys: Keys) -> RunState:
 
 def runs_of(state: RunState) -> Runs:
     """Another process's; what it ends is no part of these tests."""
-    return Runs(None, state, None, node="n1", end_apart=None)
+    return Runs(None, state, None, node="n1", end_detached=None)
 
 
 async def test_a_key_touches_runs_of_its_own_only(state: RunState) -> None:
@@ -57,15 +57,15 @@ async def test_a_lease_lapses_only_before_eyes_that_were_open(state: RunState, m
     await state.keep("b", 600)
     now = clock.now()
     assert ends_at == pytest.approx(now + 60, abs=5)
-    assert await state.lapsed(healthy_for_s=1e9) == {}
+    assert await state.expired_leases(healthy_for_s=1e9) == {}
     monkeypatch.setattr(clock, "now", lambda: now + 100)
-    assert await state.lapsed(healthy_for_s=59) == {}
-    assert await state.lapsed(healthy_for_s=61) == {"a": ends_at}
+    assert await state.expired_leases(healthy_for_s=59) == {}
+    assert await state.expired_leases(healthy_for_s=61) == {"a": ends_at}
     await state.keep("a", 60)
-    assert await state.lapsed(healthy_for_s=1e9) == {}
+    assert await state.expired_leases(healthy_for_s=1e9) == {}
     assert await state.release("a") and not await state.release("a")
     monkeypatch.setattr(clock, "now", lambda: now + 30 * 86400)
-    assert await state.lapsed(healthy_for_s=1e9) == {}, "it is kept for ever"
+    assert await state.expired_leases(healthy_for_s=1e9) == {}, "it is kept for ever"
 
 
 async def test_a_start_has_one_answer(state: RunState) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from sandbox_server.app.bodies import BoundBody, Room
+from sandbox_server.app.bodies import BoundBody, ByteBudget
 from sandbox_server.errors import BodyTooSlow, CapacityError, RequestTooLarge
 
 MB = 1 << 20
@@ -188,7 +188,7 @@ async def test_a_body_of_unknown_length_counts_as_the_largest_until_its_end() ->
 
 async def test_who_leaves_gives_its_place_back() -> None:
     """A client that hangs up while it waits, or just as its turn comes, would take its bytes with it."""
-    room = Room(3, wait_s=30.0)
+    room = ByteBudget(3, wait_s=30.0)
     assert await room.take(2)
     leaving, behind = asyncio.create_task(room.take(3)), asyncio.create_task(room.take(1))
     await asyncio.sleep(0)

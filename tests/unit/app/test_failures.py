@@ -9,7 +9,7 @@ import pytest
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
-from sandbox_server.app.failures import Unforeseen, service_error
+from sandbox_server.app.failures import UnhandledErrors, service_error
 from sandbox_server.errors import OverQuota, SandboxLost
 from sandbox_server.lifecycle import SessionState
 
@@ -27,7 +27,7 @@ async def test_an_answer_that_has_begun_gets_no_second_head(begun: bool) -> None
     async def send(message: Message) -> None:
         sent.append(message)
 
-    await Unforeseen(app)({"type": "http", "method": "GET", "path": "/", "headers": []}, AsyncMock(), send)
+    await UnhandledErrors(app)({"type": "http", "method": "GET", "path": "/", "headers": []}, AsyncMock(), send)
     assert [message.get("status") for message in sent] == ([200] if begun else [500, None])
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox_server.checkpoints.archive import END, Kind, Member, Unusable, header, members, padding
+from sandbox_server.checkpoints.archive import END, BadArchive, Kind, Member, header, members, padding
 
 names = st.binary(min_size=1, max_size=150).map(lambda name: b"/" + name.replace(b"\0", b"x").strip(b"/") + b"z")
 numbers = st.integers(0, 2**32 - 2)
@@ -81,7 +81,7 @@ def test_anything_else_is_refused(
     try:
         for member, _ in unpacked(bytes(archive)):
             assert member.path.startswith(b"/")
-    except Unusable:
+    except BadArchive:
         pass
 
 
@@ -90,7 +90,7 @@ def test_devices_and_old_forms_are_refused(kind: bytes) -> None:
     """A device of the host is made for a container, or a form is misread."""
     told = tarfile.TarInfo("/dev/x")
     told.type = kind
-    with pytest.raises(Unusable):
+    with pytest.raises(BadArchive):
         list(unpacked(told.tobuf(tarfile.USTAR_FORMAT)))
 
 
@@ -121,7 +121,7 @@ LONG_MAP = [(number, 0) for number in range(20_000)]
 )
 def test_what_does_not_add_up_is_refused(archive: bytes) -> None:
     """A forged member is made on the host of a container, or hides the members after it."""
-    with pytest.raises(Unusable):
+    with pytest.raises(BadArchive):
         list(unpacked(archive))
 
 
@@ -129,7 +129,7 @@ def test_attributes_that_end_in_zeros_are_refused() -> None:
     """The rest of the attributes has no length, so the same place is read for ever: a server's thread spins."""
     told = header(Member(b"/" + b"a" * 150, Kind.FILE))
     assert told[512:].startswith(b"161 path=/aaa")
-    with pytest.raises(Unusable, match="attributes"):
+    with pytest.raises(BadArchive, match="attributes"):
         list(unpacked(forged(told, size=512) + END))
 
 
@@ -142,7 +142,7 @@ def test_attributes_have_a_bound() -> None:
         asked.append(size)
         return told[:size]
 
-    with pytest.raises(Unusable, match="too long"):
+    with pytest.raises(BadArchive, match="too long"):
         list(members(read))
     assert asked == [512]
 

@@ -19,7 +19,7 @@ class Node:
     def __init__(self) -> None:
         self.starts: Any = SimpleNamespace(used=0, waiting=0, parked=dict)
         self.gradings = 0
-        names = ("draining", "beat", "announced", "leave", "drained", "hold")
+        names = ("draining", "beat", "announced", "leave", "clear_drain", "hold")
         self.nodes: Any = SimpleNamespace(**{name: AsyncMock(return_value=None) for name in names})
         self.nodes.beat.return_value = True
         runtime: Any = SimpleNamespace(images=SimpleNamespace(all=AsyncMock(return_value=[IMAGE])))

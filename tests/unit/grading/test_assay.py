@@ -9,7 +9,7 @@ import pytest
 from sandbox_server.catalogue.instance import SandboxSpec, ScriptGrader, SwebenchGrader, TaskInstance
 from sandbox_server.errors import EngineUnavailable
 from sandbox_server.grading import base
-from sandbox_server.grading.assay import COMMAND, Assay, Faults, Trial, finding, wilson, without
+from sandbox_server.grading.assay import COMMAND, Assay, MutationResult, Trial, finding, wilson, without
 from sandbox_server.grading.assay_runs import AssayRuns, Plan
 from sandbox_server.verdicts import VerdictName
 
@@ -121,7 +121,7 @@ def test_quarantined_tests_count_neither_way() -> None:
 
 def test_an_assay_is_kept_as_it_is() -> None:
     made = replace(
-        assay([()], [("t::f1",)]), stubs={"return None": ("t::f1",)}, faults=Faults(2, ("calc.py:2 x -> y",))
+        assay([()], [("t::f1",)]), stubs={"return None": ("t::f1",)}, faults=MutationResult(2, ("calc.py:2 x -> y",))
     )
     assert Assay.from_json(made.to_json()) == made
 

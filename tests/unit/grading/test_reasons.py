@@ -2,7 +2,7 @@
 
 import pytest
 
-from sandbox_server.grading.reasons import bare, failed_as_expected, failures, tells_of
+from sandbox_server.grading.reasons import bare, failed_as_expected, failures, mentions
 
 _PYTEST = """
 ============================= test session starts ==============================
@@ -138,4 +138,4 @@ def test_only_an_assertion_is_right() -> None:
     [("  \u2715 7 + 8 = 15 (2 ms)", True), ("7 + 8 = 151", False), ("--- FAIL: x/7 + 8 = 15", True), ("", False)],
 )
 def test_names_in_logs(log: str, told: bool) -> None:
-    assert tells_of(log, "7 + 8 = 15") == told
+    assert mentions(log, "7 + 8 = 15") == told

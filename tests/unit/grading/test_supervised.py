@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from sandbox_server.errors import GraderBroken
 from sandbox_server.grading.graders.swebench import framed
-from sandbox_server.grading.supervised import Plan, _read, is_text, placed
+from sandbox_server.grading.supervised import Plan, _read, is_text, with_absolute_paths
 from sandbox_server.sandbox.base import ExecResult, Output
 
 _NONCE = "0123456789abcdef" * 2
@@ -63,8 +63,8 @@ def test_a_plan_is_told_by_lengths_in_bytes() -> None:
 
 def test_paths_are_the_workdirs() -> None:
     """Relative ones; absolute ones stay."""
-    assert placed("/testbed", {"t/a.py": b"", "/f.py": b""}) == {"/testbed/t/a.py": b"", "/f.py": b""}
-    assert placed("/testbed", None) == {}
+    assert with_absolute_paths("/testbed", {"t/a.py": b"", "/f.py": b""}) == {"/testbed/t/a.py": b"", "/f.py": b""}
+    assert with_absolute_paths("/testbed", None) == {}
     assert is_text("ü".encode()) and not is_text(b"\xff") and not is_text(b"a\0")
 
 

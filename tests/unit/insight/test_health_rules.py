@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from sandbox_server.catalogue.history import kind_of
-from sandbox_server.catalogue.insight.records import Group, GroupKind, PassRate, SessionTimings, Unsound, VerdictCount
+from sandbox_server.catalogue.insight.records import (
+    Group,
+    GroupKind,
+    PassRate,
+    SessionTimings,
+    UnsoundInstance,
+    VerdictCount,
+)
 from sandbox_server.insight.health_rules import RULES, Evidence, Word, findings, jumps, word_of
 from sandbox_server.insight.wall_time import STAGES, Wall, Walls
 from sandbox_server.state.nodes import NodeRecord, Status
@@ -39,7 +46,7 @@ STAGED = {
     "gradings_wait": replace(WELL, wall=wall(model=50.0, grade_queue=30.0)),
     "grader_broken": replace(WELL, now=(*GOOD, count("infra", 3, mask=True)), causes={"grader_broken": 2, "defect": 1}),
     "no_results": replace(WELL, now=(*GOOD, count("no_results", 30)), before=(*GOOD, count("no_results", 3))),
-    "unsound": replace(WELL, unsound=(Unsound("i", "unresolved", "unresolved", 4),)),
+    "unsound": replace(WELL, unsound=(UnsoundInstance("i", "unresolved", "unresolved", 4),)),
     "unpatched": replace(WELL, now=(*GOOD, count("no_results", 3, mask=True)), causes={"no_results": 3}),
     "fell": replace(WELL, fell=(PassRate("i", 0, 8, 8, 8),), rated=9),
     "nothing_done": replace(WELL, now=(count("empty_patch", 3), count("patch_failed", 1), count("resolved", 1))),

@@ -9,7 +9,7 @@ import pytest
 from sandbox_server.catalogue.git_fetch import MirrorConfig
 from sandbox_server.catalogue.instance import GitSource, SandboxSpec, TaskInstance
 from sandbox_server.catalogue.localization.dataset import BuildOptions, build
-from sandbox_server.catalogue.localization.fetched import Fetched
+from sandbox_server.catalogue.localization.fetched import FetchedTrees
 from sandbox_server.catalogue.localization.task import localized
 from sandbox_server.catalogue.repositories import Mirrors
 from tests.repository import BUG_PATCH, Repository, make_repository
@@ -43,7 +43,7 @@ async def built(tmp_path: Path, *rows: dict[str, object], workers: int = 1) -> d
     """Id -> row of what a build through mirrors makes of these."""
     file = tmp_path / "rows.jsonl"
     file.write_text("".join(json.dumps(one) + "\n" for one in rows))
-    opened, fetched = mirrors(tmp_path), Fetched()
+    opened, fetched = mirrors(tmp_path), FetchedTrees()
     await fetched.fetch_rows(opened, file)
     await opened.close()
     report = build(file, BuildOptions(tmp_path / "out", split=0, workers=workers, fetched=fetched))
@@ -102,7 +102,7 @@ async def test_instances(tmp_path: Path, remote: Repository) -> None:
     smith = TaskInstance(**common, sandbox=SandboxSpec(source=bug))
     fixed = {"base_commit": remote.base, "gold_patch": FIX_PATCH}
     imaged = TaskInstance(**common, sandbox=SandboxSpec(images=("x",)), **fixed)
-    opened, fetched = mirrors(tmp_path), Fetched()
+    opened, fetched = mirrors(tmp_path), FetchedTrees()
     await fetched.fetch_instances(opened, [smith, imaged])
     await opened.close()
     found = [localized(one, fetched.instance_tree(one)).localization for one in (smith, imaged)]

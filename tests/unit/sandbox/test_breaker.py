@@ -8,12 +8,12 @@ def test_only_silence_in_a_row_opens_it() -> None:
     faults: list[str] = []
     breaker = Breaker(3, faults.append)
     for _ in range(5):
-        breaker.silent("nothing")
-        breaker.silent("nothing")
-        breaker.answered()
+        breaker.record_silence("nothing")
+        breaker.record_silence("nothing")
+        breaker.record_answer()
     assert not breaker.fault and faults == []
     for _ in range(4):
-        breaker.silent("nothing")
+        breaker.record_silence("nothing")
     assert len(faults) == 1 and faults[0].startswith("nothing") and breaker.fault == faults[0], "faults once"
 
 
@@ -21,17 +21,17 @@ def test_after_a_probe_one_call_decides() -> None:
     """After a good probe, the first silence opens it again: a daemon may answer pings and nothing else."""
     faults: list[str] = []
     breaker = Breaker(3, faults.append)
-    breaker.probed()
-    breaker.silent("a")
+    breaker.record_probe()
+    breaker.record_silence("a")
     assert not breaker.fault, "a probe of a closed one counts for nothing"
-    breaker.silent("a")
-    breaker.silent("a")
-    breaker.probed()
+    breaker.record_silence("a")
+    breaker.record_silence("a")
+    breaker.record_probe()
     assert faults[-1] == "" and not breaker.fault
-    breaker.silent("b")
+    breaker.record_silence("b")
     assert breaker.fault.startswith("b")
-    breaker.probed()
-    breaker.answered()
-    breaker.silent("c")
-    breaker.silent("c")
+    breaker.record_probe()
+    breaker.record_answer()
+    breaker.record_silence("c")
+    breaker.record_silence("c")
     assert not breaker.fault and len(faults) == 4

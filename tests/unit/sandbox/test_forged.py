@@ -158,7 +158,7 @@ def test_an_answer_of_any_frames(said: list[tuple[int, bytes]]) -> None:
         with contextlib.suppress(ChannelEnded, ChannelFlooded):
             line, _, _ = await channel.ask(NONCE, None)
             with contextlib.suppress(frames.BadFrame):
-                begun = frames.beginning(line)
+                begun = frames.parse_start(line)
                 assert begun.pid > 0
                 assert (begun.tick + begun.last).isascii()
                 assert (begun.tick + begun.last).isdigit(), "a channel of root's calculates with it"
