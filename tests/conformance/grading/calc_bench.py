@@ -41,6 +41,7 @@ class Bench:
         self.gold_patch = repository.diff({"calc/__init__.py": FIXED}).decode()
         self.workspaces = workspaces
         self.graders = graders
+        self.git_home = repository.path.with_name("git")
 
     def instance(self, *, box: Mapping[str, object] | None = None, **fields: object) -> TaskInstance:
         """Graded as SWE-bench does unless `fields` name another grader; `box` are fields of its sandbox."""
@@ -83,6 +84,7 @@ class Bench:
             self._containers(runtime or self.runtime, ahead),
             self.graders,
             stored,
+            git_home=self.git_home,
             retries=Retries(attempts, pause_s=0.05),
             **options,  # type: ignore[arg-type]  # the policy, by its value
         )

@@ -95,7 +95,8 @@ def raw(bench: Bench) -> Grading:
     async def nothing(instance: TaskInstance) -> None:
         return None
 
-    return Grading(Containers(bench.runtime, limits=Limits(memory_mb=512)), bench.graders, nothing)
+    containers = Containers(bench.runtime, limits=Limits(memory_mb=512))
+    return Grading(containers, bench.graders, nothing, git_home=bench.git_home)
 
 
 _PARTIAL = """
