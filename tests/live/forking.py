@@ -284,7 +284,7 @@ def main() -> None:
     for guarded in (False, True):
         importlib.import_module("sandbox_server.app.factory").built_routes(guarded=guarded)
     # the first client of a server reads the CA certificates, for 25 ms of CPU; kept as in the conftest.py at the root
-    transports.create_ssl_context = functools.cache(transports.create_ssl_context)
+    transports.create_ssl_context = functools.cache(transports.create_ssl_context)  # type: ignore[attr-defined]
     httpx.AsyncClient(trust_env=False)
     assert threading.active_count() == 1, "a fork would lose the other threads"
     gc.freeze()  # garbage collection in a fork would copy shared pages

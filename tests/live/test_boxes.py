@@ -272,7 +272,7 @@ def test_it_ends_when_its_time_is_over(server: Server, control: Control) -> None
     brief, longer = control.create(timeout=3)["sandboxID"], control.create(timeout=60)["sandboxID"]
     control.call("POST", f"/sandboxes/{longer}/timeout", {"timeout": 2})
     control.call("POST", f"/sandboxes/{longer}/timeout", {"timeout": 50})
-    assert 40 < ends_at(control, longer) - time.time() <= 50
+    assert 40 < ends_at(control, longer) - time.time() < 55  # a server's clock is its own, some ms from this one
     until(lambda: control.ids() == [longer], 10, "the brief one over")
     until_removed(server, brief)
     session = control.call("GET", f"/v1/sessions/{brief}").json()

@@ -1,5 +1,6 @@
 """The clock of the service, which follows that of Redis."""
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -11,7 +12,7 @@ from sandbox_server import clock
 def ticks(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     """ticks[0]: what the monotonic clock says. The service's clock begins at 1,000,000."""
     ticks = [50.0]
-    monkeypatch.setattr(clock.time, "monotonic", lambda: ticks[0])
+    monkeypatch.setattr(time, "monotonic", lambda: ticks[0])
     before = clock._at, clock._since, clock._rate
     clock.set_to(1e6)
     yield ticks

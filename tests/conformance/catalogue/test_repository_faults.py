@@ -139,8 +139,8 @@ async def test_damaged_mirror(mirrors: Mirrors, remote: Repository) -> None:
     with pytest.raises(RepositoryUnavailable, match="damaged"):
         async with mirrors.packed(source):
             pass
-    async with mirrors.packed(source) as pack:
-        assert pack.commit == remote.base
+    async with mirrors.packed(source) as packed:
+        assert packed.commit == remote.base
 
 
 async def test_disk_bound(tmp_path: Path) -> None:

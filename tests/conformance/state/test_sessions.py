@@ -10,6 +10,7 @@ import pytest
 from sandbox_server.lifecycle import SessionState, sources_of
 from sandbox_server.records import ActionRecord
 from sandbox_server.state import store as store_module
+from sandbox_server.state.codec import action_of
 from sandbox_server.state.connection import Connection
 from sandbox_server.state.history import MAX_BYTES, MAX_TEXTS
 from sandbox_server.state.keys import Keys
@@ -157,7 +158,7 @@ async def test_long_texts_of_a_journal_are_read_in_turns(store: Store, monkeypat
     """Four actions of 30 MB hold the event loop for 0.8 s; their session's end reads them all."""
     actions = [action(seq, observation="é" * (1 << 20)) for seq in range(1, 5)]
     await store.rebuild(session(actions=4), actions)
-    read, round_, rounds = store_module.action_of, 0, []
+    read, round_, rounds = action_of, 0, []
 
     def reading(text: bytes) -> ActionRecord:
         rounds.append(round_)

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -263,7 +264,8 @@ def test_no_input_raises(content):
     """A policy's text ends the request with an exception."""
     parsed = parse(content)
     if isinstance(parsed, Call):
-        assert any(isinstance(one, Command | Call) for one in parsed.arguments["calls"])
+        calls = parsed.arguments["calls"]
+        assert isinstance(calls, Iterable) and any(isinstance(one, Command | Call) for one in calls)
     else:
         parsed.text.encode()
 

@@ -92,7 +92,7 @@ async def test_a_container_is_corrected_only_if_it_still_differs(
 ) -> None:
     """The look comes first and takes no lock, so a pause or resume may end between it and the correction."""
     engine = Engine(paused_at=paused_at, container=container, frozen=frozen)
-    lives = BoxLives(*[engine] * 5, BoxEvents(), engine, wait_s=1)  # type: ignore[arg-type]  # as above
+    lives = BoxLives(*[engine] * 5, BoxEvents(), engine, wait_s=1)  # type: ignore[arg-type, call-arg]  # as above
     differing = replace(engine.found, running=paused_at > 0, paused=paused_at == 0)
     await lives.follow([differing], [replace(engine.record, container_id="c0ffee")])
     assert engine.asked == asked
@@ -102,7 +102,7 @@ async def test_a_refused_pause_does_not_happen_later() -> None:
     """The client is told that the pause failed, works on, and the reaper freezes its box some seconds later."""
     part = Part()
     before = part.record, part.box
-    lives = BoxLives(*[part] * 5, BoxEvents(), part, wait_s=1)  # type: ignore[arg-type]  # what it uses of them
+    lives = BoxLives(*[part] * 5, BoxEvents(), part, wait_s=1)  # type: ignore[arg-type, call-arg]  # what it uses of them
     with pytest.raises(EngineUnavailable):
         await lives.pause("7")
     assert (part.record, part.box) == before

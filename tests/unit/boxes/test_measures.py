@@ -1,5 +1,6 @@
 """Figures of boxes: what is measured, how often, and for how long it is kept."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -52,7 +53,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
 
     engine.now = 1000.0
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: engine.now))
-    monkeypatch.setattr(module, "asyncio", SimpleNamespace(sleep=sleep, Lock=module.asyncio.Lock))
+    monkeypatch.setattr(module, "asyncio", SimpleNamespace(sleep=sleep, Lock=asyncio.Lock))
     return engine
 
 

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -345,7 +346,8 @@ def test_undone_states_do_not_fit(at: int, fit: bool) -> None:
 
 async def test_an_error_is_not_kept() -> None:
     """After one error, no copy of the checkpoint can be made."""
-    recent, tries = AsyncCache[int](1), iter([OSError("once"), 7])
+    recent = AsyncCache[int](1)
+    tries: Iterator[OSError | int] = iter([OSError("once"), 7])
 
     async def make() -> int:
         one = next(tries)

@@ -10,8 +10,8 @@ from prometheus_client import REGISTRY
 
 from sandbox_server.catalogue.instance import SandboxSpec, ScriptGrader, TaskInstance
 from sandbox_server.errors import CatalogueUnavailable
-from sandbox_server.grading.base import GradeRequest, SlotRelease
-from sandbox_server.grading.queue import Claims, GradingQueue
+from sandbox_server.grading.base import Claims, GradeRequest, SlotRelease
+from sandbox_server.grading.queue import GradingQueue
 from sandbox_server.verdicts import Verdict, VerdictName
 
 _RESOLVED = Verdict(VerdictName.RESOLVED, mask=False, cause="")
