@@ -83,16 +83,28 @@ async def test_our_own_captures_always_pass(
     shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize(
-    "patch",
-    [
-        b"diff --git a/x b/y\nsimilarity index 100%\nrename old x\nrename new conftest.py\n",
-        b"--- /dev/null\n+++ new\n@@ -0,0 +1 @@\n+x\n--- /dev/null\n+++ tests/pytest.py\n@@ -0,0 +1 @@\n+x\n",
-    ],
-)
+_READ_OTHERWISE = [
+    b"diff --git a/x b/y\nsimilarity index 100%\nrename old x\nrename new conftest.py\n",
+    b"--- /dev/null\n+++ new\n@@ -0,0 +1 @@\n+x\n--- /dev/null\n+++ tests/pytest.py\n@@ -0,0 +1 @@\n+x\n",
+]
+
+
+@pytest.mark.parametrize("patch", _READ_OTHERWISE)
 async def test_what_git_reads_otherwise_is_told(reading: GitReading, patch: bytes) -> None:
     """The guard looks at one file and git writes another."""
     assert "git reads other files" in await reading.misread(patch)
+
+
+@pytest.mark.parametrize("data", ["data", "there/../data", "link"])
+async def test_a_data_folder_within_a_repository_hides_nothing(tmp_path: Path, data: str) -> None:
+    """Below a repository, git passes over the files of a patch that lie elsewhere in it."""
+    git(tmp_path, "init", "-q")
+    for folder in ("data", "there"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "link").symlink_to("data")
+    reading = GitReading(tmp_path / data / "git")
+    for patch in _READ_OTHERWISE:
+        assert "git reads other files" in await reading.misread(patch)
 
 
 async def test_what_git_does_not_read_is_left_to_the_apply_commands(reading: GitReading) -> None:
