@@ -139,7 +139,7 @@ def _answer(pair: socket.socket) -> Fields:
     try:
         with pair.makefile("rb") as file:
             request = json.loads(file.read(int.from_bytes(file.read(8), "big")))
-        _die_with_asker(pair, on=True)
+        _die_with_asker(pair)
         return {"ok": _OPS[request["op"]](request)}
     except UnjudgeableLog as error:
         if isinstance(error.__cause__, MemoryError):
@@ -150,16 +150,20 @@ def _answer(pair: socket.socket) -> Fields:
     except Exception as error:  # noqa: BLE001 - any fault of the library is the reply
         return {"error": f"{type(error).__name__}: {error}"[:1000]}
     finally:
-        _die_with_asker(pair, on=False)
+        _outlive_asker(pair)
 
 
-def _die_with_asker(pair: socket.socket, *, on: bool) -> None:
-    """Let SIGIO end this process when the caller closes the pair, or stop that. A signal works in any state."""
-    flags = fcntl.fcntl(pair, fcntl.F_GETFL)
+def _die_with_asker(pair: socket.socket) -> None:
+    """End this process when the caller closes the pair: by SIGIO, because a signal works in any state."""
     fcntl.fcntl(pair, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(pair, fcntl.F_SETFL, flags | os.O_ASYNC if on else flags & ~os.O_ASYNC)
-    if on and select.select([pair], [], [], 0)[0]:
+    fcntl.fcntl(pair, fcntl.F_SETFL, fcntl.fcntl(pair, fcntl.F_GETFL) | os.O_ASYNC)
+    if select.select([pair], [], [], 0)[0]:
         os._exit(0)  # closed before, while the request was read: no signal tells of that
+
+
+def _outlive_asker(pair: socket.socket) -> None:
+    """Undo `_die_with_asker`."""
+    fcntl.fcntl(pair, fcntl.F_SETFL, fcntl.fcntl(pair, fcntl.F_GETFL) & ~os.O_ASYNC)
 
 
 def _judge(pair: socket.socket, bounds: _Bounds) -> None:
